@@ -126,6 +126,15 @@ def read_json(path: Path) -> Any:
     return parse_json(path.read_text("utf-8"))
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is none, or the file is damaged."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def parse_toml(text: str | bytes, where: str = "") -> dict[str, Any]:
     """The content of TOML; :class:`ConfigError` for anything else.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedprognos.cli.data import warn_of_exposed
 from fedprognos.errors import ConfigError, OutputError, printable
-from fedprognos.files import parse_json, read_json
+from fedprognos.files import read_object
 
 INTERRUPTED = 130
 LEAVES = """Nothing about the data leaves this site before you approve a contract:  fedprognos deploy approve {folder}
@@ -197,17 +197,15 @@ def run(
 
 def _follow(place: Path, results: Path) -> None:
     """Print the events of a run until it has ended."""
-    from fedprognos.deployment import EVENTS, STATE, running
+    from fedprognos.deployment import EVENTS, STATE, AddedLines, running
     from fedprognos.errors import FederationError
 
-    events, warned = results / EVENTS, False
-    seen = events.stat().st_size if events.is_file() else 0
+    events, warned = AddedLines(results / EVENTS), False
+    list(events.read())  # those of an earlier attempt are not shown again
     while True:
-        ended = _json(results / STATE)
-        for line in events.read_bytes()[seen:].splitlines(keepends=True) if events.is_file() else ():
-            if line.endswith(b"\n"):
-                seen += len(line)
-                console.print(printable("  ".join(_event(line))))
+        ended = read_object(results / STATE)
+        for event in events.read():
+            console.print(_event_line(event))
         if ended.get("state") == "done":
             report = results / "report.html"
             console.print(
@@ -229,10 +227,10 @@ def status(folder: Folder) -> None:
 
     Example: fedprognos deploy status plant-a
     """
-    from fedprognos.deployment import STATUS, coordinator_folder, running
+    from fedprognos.deployment import EVENTS, STATUS, AddedLines, coordinator_folder, running
 
     place = coordinator_folder(folder)
-    pid, kept, coordinates = running(place), _json(place / STATUS), (place / "sites").is_dir()
+    pid, kept, coordinates = running(place), read_object(place / STATUS), (place / "sites").is_dir()
     if pid is None:
         start = f"coordinator {place}" if coordinates else f"site {place} --data FLEET.csv"
         console.print(f"not running.  Start: fedprognos deploy {start}")
@@ -248,8 +246,9 @@ def status(folder: Folder) -> None:
         state = "online" if presence["online"] else "offline"
         doing = "" if not awaited else " (working)" if presence["online"] else " (waiting for it)"
         console.print(f"  {name}: {state}, last seen {presence['last_seen'] or 'never'}{doing}")
-    for line in _last_lines(place):
-        console.print(f"  {printable(line)}")
+    files = sorted(place.glob(f"runs/*/{EVENTS}"), key=lambda path: path.stat().st_mtime)
+    for event in list(AddedLines(files[-1]).read())[-3:] if files else ():
+        console.print(f"  {_event_line(event)}")
 
 
 @deploy_app.command()
@@ -264,7 +263,7 @@ def cancel(
     from fedprognos.deployment import STATUS, cancel, coordinator_folder
 
     place = coordinator_folder(folder)
-    run_name = name or _json(place / STATUS).get("experiment")
+    run_name = name or read_object(place / STATUS).get("experiment")
     if run_name is None:
         raise ConfigError("no experiment runs", where=str(place), hint="Name the run to cancel.")
     cancel(place, str(run_name))
@@ -362,23 +361,5 @@ def metrics(
         thread.join()
 
 
-def _last_lines(place: Path) -> list[str]:
-    files = sorted(place.glob("runs/*/events.jsonl"), key=lambda p: p.stat().st_mtime)
-    lines = files[-1].read_text("utf-8", "replace").splitlines()[-3:] if files else []
-    return [text for line in lines if (text := _event(line)[1])]
-
-
-def _event(line: str | bytes) -> tuple[str, str]:
-    """Time and text of an event; empty where a power cut left half of it."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        event = parse_json(line)
-        return str(event["time"]), str(event["text"])
-    return "", ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
+def _event_line(event: Mapping[str, Any]) -> str:
+    return printable(f"{event.get('time', '')}  {event.get('text', '')}")

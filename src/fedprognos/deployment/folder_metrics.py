@@ -9,7 +9,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,7 +19,7 @@ from fedprognos.deployment.keys import days_left, read_certificate
 from fedprognos.deployment.processes import STATUS, running
 from fedprognos.errors import FedprognosError
 from fedprognos.federation import LEDGER
-from fedprognos.files import read_json
+from fedprognos.files import read_object
 
 
 def folder_registry(folder: Path) -> CollectorRegistry:
@@ -38,7 +37,7 @@ class CoordinatorFolder(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         yield _up(self._folder)
-        status = _status(self._folder)
+        status = read_object(self._folder / STATUS)
         activity = GaugeMetricFamily("fedprognos_coordinator_activity", "What it does", labels=["experiment", "phase"])
         if "phase" in status:
             activity.add_metric([str(status.get("experiment", "")), str(status["phase"])], 1)
@@ -93,11 +92,3 @@ def _up(folder: Path) -> GaugeMetricFamily:
     return GaugeMetricFamily(
         "fedprognos_up", "Whether the coordinator or site runs", float(running(folder) is not None)
     )
-
-
-def _status(folder: Path) -> dict[str, Any]:
-    try:
-        status = read_json(folder / STATUS)
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}

@@ -27,7 +27,7 @@ from fedprognos.evaluation import (
     read_trajectories,
     trained_on,
 )
-from fedprognos.files import read_json
+from fedprognos.files import read_object
 from fedprognos.report.method_entries import PRIVATE, Entry, Roles, entries, roles
 from fedprognos.report.number_words import measured_in
 from fedprognos.report.style import Palette
@@ -232,10 +232,10 @@ def _scenario(folder: Path, results: Results, name: str, predictions: pd.DataFra
     records, no_records = read_match_records(folder, name)
     trajectories, no_trajectories = _trajectories(folder, name)
     missing += [no_fleet, no_records, no_trajectories if bare.task == "rul" or trajectories else ""]
-    origin = (_json(folder / "bundle" / "bundle.json") or {}).get("provenance")
+    origin = read_object(folder / "bundle" / "bundle.json").get("provenance")
     named = isinstance(origin, dict) and {"method", "head"} <= origin.keys()
     published = (str(origin["method"]), str(origin["head"])) if named and origin else None
-    provenance = _json(folder / "provenance.json") or {}
+    provenance = read_object(folder / "provenance.json")
     missing = [text for text in missing if text]
     choices = {}
     if named and origin and origin.get("scenario") == name:
@@ -273,8 +273,8 @@ def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
 def _fleet(folder: Path, scenario: str) -> tuple[Mapping[str, Any] | None, str]:
     for path in sorted(folder.glob("*.json")):
         if unquote(path.stem) == scenario:
-            summary = _json(path)
-            if summary is None or not {"schema", "clients", "tests"} <= summary.keys():
+            summary = read_object(path)
+            if not {"schema", "clients", "tests"} <= summary.keys():
                 return None, f"fleets/{path.name} cannot be read."
             return summary, ""
     return None, f"The run's folder has no summary of the fleet of the scenario {scenario} in fleets/."
@@ -289,11 +289,3 @@ def _trajectories(folder: Path, scenario: str) -> tuple[list[Trajectories], str]
             except DataError as error:
                 return [], f"{path.parent.name}/{path.name} {error.what}. Decisions cannot be judged."
     return lives, "" if lives else "The run's folder has no predictions along whole lives. Decisions cannot be judged."
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        raw = read_json(path)
-    except (OSError, ValueError):
-        return None
-    return raw if isinstance(raw, dict) else None

@@ -26,7 +26,7 @@ from fedprognos.errors import printable
 from fedprognos.experiment import folder_name
 from fedprognos.federation import LEDGER
 from fedprognos.federation.exchanges import reply_order, words_for
-from fedprognos.files import read_json, replacing
+from fedprognos.files import read_object, replacing
 
 PAGE = "status.html"
 EVENTS, ROUNDS, RUNS, STATE = "events.jsonl", "rounds.jsonl", "runs", "state.json"
@@ -76,20 +76,20 @@ class _RunFiles:
     """What was read of a run's files so far; they only grow, so each line is read once."""
 
     place: Path
-    came: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    came_in_bytes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    received: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    received_in_bytes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     rounds: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
     _files: dict[Path, AddedLines] = field(default_factory=dict)
 
-    def read_on(self) -> None:
+    def read_added(self) -> None:
         for path in sorted(self.place.glob(f"sites/*/*/{LEDGER}")):
             site = unquote(path.parent.name)
             for line in self._added(path):
                 kind, size_in_bytes = line.get("kind"), line.get("bytes")
                 if isinstance(kind, str) and isinstance(size_in_bytes, int):
-                    self.came[site][kind] += 1
-                    self.came_in_bytes[site][kind] += size_in_bytes
+                    self.received[site][kind] += 1
+                    self.received_in_bytes[site][kind] += size_in_bytes
         for line in self._added(self.place / ROUNDS):
             # A coordinator that starts again repeats the rounds that were settled: they replace themselves.
             if line.keys() >= ROUND_KEYS:
@@ -121,7 +121,7 @@ class StatusPage:
         """The page as text."""
         run = self._run_shown(status)
         if run is not None:
-            run.read_on()
+            run.read_added()
         rounds = [] if run is None else list(run.rounds.values())
         return _template().render(
             status=status,
@@ -156,9 +156,8 @@ class StatusPage:
         """How the latest runs ended, and where their reports are."""
         runs = []
         for path in _newest_first(self._folder, STATE)[:SHOWN_RUNS]:
-            try:
-                ending = read_json(path)
-            except (OSError, ValueError):  # it is being queued again
+            ending = read_object(path)
+            if not ending:  # it is being queued again
                 continue
             report = path.parent / "report.html"
             link = quote(f"{RUNS}/{path.parent.name}/{report.name}") if report.is_file() else ""
@@ -177,18 +176,20 @@ def _site(
     """What the page says of one site."""
     state = "online" if presence["online"] else "offline"
     awaited = name in status["waiting_for"]
-    came = Counter[str]() if run is None else run.came.get(name, Counter[str]())
+    received = Counter[str]() if run is None else run.received.get(name, Counter[str]())
     order = reply_order()
-    kinds = [*(kind for kind in order if kind in came), *sorted(set(came) - set(order))]
-    sizes = {} if run is None else run.came_in_bytes.get(name, Counter[str]())
+    kinds = [*(kind for kind in order if kind in received), *sorted(set(received) - set(order))]
+    sizes = {} if run is None else run.received_in_bytes.get(name, Counter[str]())
     return {
         "name": name,
         "state": state,
         "late": name in status["late"],
         "awaited": f"{status['phase']}, for {_duration(now - status['since'])}" if awaited else "",
         "last_seen": presence["last_seen"] or "never",
-        "came": [(words.leaves if (words := words_for(kind)) else UNKNOWN, came[kind], sizes[kind]) for kind in kinds],
-        "messages": sum(came.values()),
+        "received": [
+            (words.leaves if (words := words_for(kind)) else UNKNOWN, received[kind], sizes[kind]) for kind in kinds
+        ],
+        "messages": sum(received.values()),
         "bytes": sum(sizes.values()),
     }
 

@@ -26,7 +26,7 @@ from fedprognos.deployment.site.site_ledger import SiteLedger, check_runs
 from fedprognos.errors import ConfigError, MessageError
 from fedprognos.features import CountedRows, RecipeOptions, conditions, labelled_only
 from fedprognos.federation import ReplyJournal
-from fedprognos.files import parse_json, read_json, write_json, write_text
+from fedprognos.files import read_json, read_object, write_json, write_text
 from fedprognos.fleet import Fleet, Unit, fleet_digest
 from fedprognos.identity import fingerprint
 from fedprognos.privacy import Floors
@@ -81,7 +81,7 @@ class Approvals:
         contract = Contract.parse((place / TEXT).read_text("utf-8", "replace"))
         if contract.digest != digest:
             raise MessageError("this contract was changed after it came")
-        kept = _read_state(place)
+        kept = read_object(place / STATE)  # a damaged state is none: the engineer is asked once more
         state: ApprovalState = kept["state"] if kept.get("state") in get_args(ApprovalState) else "waiting"
         return Approval(contract, state, str(kept.get("data", "")))
 
@@ -116,7 +116,7 @@ class Approvals:
         places = sorted(path.parent for path in self._folder.glob("*/" + TEXT))
         runs = []
         for place in places:
-            state = _read_state(place)
+            state = read_object(place / STATE)
             if state.get("state") in ("running", "finished") or (place / UNITS).is_file():
                 runs.append(f"{place.name} {state.get('data', '')}")
         return runs
@@ -152,14 +152,6 @@ class Approvals:
             raise ConfigError(f"{len(entries)} contracts begin with '{digest}'", where=str(self._folder))
         self.journal(entries[0].contract.digest).clear()
         return self.set_state(entries[0], "approved")
-
-
-def _read_state(place: Path) -> dict[str, Any]:
-    """What was kept of a contract; a damaged state is none: the engineer is asked once more."""
-    with contextlib.suppress(OSError, ValueError):
-        state = parse_json((place / STATE).read_text("utf-8"))
-        return state if isinstance(state, dict) else {}
-    return {}
 
 
 def reasons_to_refuse(
@@ -252,8 +244,8 @@ class Differences:
     def _few_changed(self, now: dict[str, Any], before: dict[str, Any]) -> bool:
         """Whether two runs sum over units that differ by fewer than the floors.
 
-        Where they differ by one unit, its points are counted. Sums over all units are compared with sums over training
-        units as well: one run's training units can be all but one of the other run's.
+        A site that trains on a single unit counts points instead. Sums over all units are also compared with sums over
+        training units: one run's training units can be all but one of the other run's.
         """
         for kind, other in (("train", "train"), ("test", "test"), ("all", "all"), ("train", "all"), ("all", "train")):
             units, others = _of_kind(now, kind), _of_kind(before, other)
