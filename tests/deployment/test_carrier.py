@@ -99,7 +99,7 @@ class QueueCarrier:
 
 @pytest.mark.long
 def test_coordinator_and_sites_run_over_any_carrier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
+    monkeypatch.setattr(site_transport, "CHECK_IN_S", 0.02)
     made, carrier, said = Deployment(tmp_path), QueueCarrier(), list[str]()
     _, experiment, base = config.load(made.experiment)
     works: list[Any] = [(coordinator.serve_coordinator, made.coordinator, carrier.host, said.append, write_report)]

@@ -118,7 +118,7 @@ def test_a_reply_is_looked_for_when_there_is_news_of_it_and_else_seldom(monkeypa
     box.wait(0.0)
     client.answer = answered(wrapped(b"abc"))
     assert (box.pull("ticket"), client.looks) == (b"abc", 1)
-    monkeypatch.setattr(module, "LOOK_IN_S", 0.0)  # the news was lost
+    monkeypatch.setattr(module, "CHECK_IN_S", 0.0)  # the news was lost
     assert (box.pull("ticket"), client.looks) == (b"abc", 2)
 
 

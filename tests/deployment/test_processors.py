@@ -26,7 +26,7 @@ EMULATED = [{**KERNELS, "TORCH_THREADS": "1"}, {"TORCH_THREADS": "3", "OMP_NUM_T
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
+    monkeypatch.setattr(site_transport, "CHECK_IN_S", 0.0)
     monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 

@@ -32,7 +32,7 @@ LAX: dict[str, Any] = {"min_units": 1, "max_leverage": 1.0, "splits": "public"}
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
+    monkeypatch.setattr(site_transport, "CHECK_IN_S", 0.0)
     monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 

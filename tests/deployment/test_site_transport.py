@@ -51,7 +51,7 @@ class FakeMailbox:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site_transport, "POLL_IN_S", 0.01)
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.02)
+    monkeypatch.setattr(site_transport, "CHECK_IN_S", 0.02)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ FEDMA = {
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
+    monkeypatch.setattr(site_transport, "CHECK_IN_S", 0.0)
     monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 

@@ -101,7 +101,7 @@ def init(
         proposal = _asked(file, rows, proposal, given)
         console.print(_summary(proposal))
     tables = rows.as_tables(proposal.columns.text)
-    fleet = fleet_from_tables(tables, proposal.columns, name=file.name)  # what `run` would refuse is said now
+    fleet = fleet_from_tables(tables, proposal.columns, name=file.name)  # what `run` would refuse is refused now
     for note in fleet.notes:
         if note not in proposal.note:
             console.print(f"note: {note}", markup=False, soft_wrap=True)

@@ -82,7 +82,7 @@ def _predictor(bundle: Path, head: Path | None, runtime: str, trust: Path | None
 
 
 def _table(done: FilePrediction, predictor: Predictor) -> Table:
-    """Units: those whose value cannot be trusted, as nobody knows how long they last; then the most urgent first."""
+    """A line a unit: those in doubt first, because nobody knows how long they last, then the most urgent."""
     from fedprognos.prognosis import DISTRUSTED, dates
 
     until = ["until"] if done.measure is not None else []
@@ -104,7 +104,7 @@ def _table(done: FilePrediction, predictor: Predictor) -> Table:
 
 
 def _value_and_bounds(health: Health) -> tuple[str, str]:
-    """What is known of a health, in words: the cap stands for "or more", and a value in doubt has a question mark."""
+    """Value and interval of a health in words, with "or more" at the cap and a question mark in doubt."""
     from fedprognos.prognosis import AT_CAP, DISTRUSTED, WORN
 
     low, high = health.low, health.high
@@ -132,7 +132,7 @@ def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
         listed = ", ".join(f"{count} {verdict}" for verdict, count in done.counts.items() if verdict != "accepted")
         lines.append(f"rows passed over: {listed}; the first: {done.first_refusal}")
     if 10 * done.counts[Verdict.LATE] > done.rows:
-        lines.append("many rows are not in the order of time, so healths are not to be trusted; sort the file by time")
+        lines.append("many rows are not in order of time: do not trust these healths; sort the file by time")
     if done.filled:
         lines.append("blank cells filled: " + ", ".join(f"{count} of {name}" for name, count in done.filled.items()))
     if out is not None:

@@ -17,9 +17,7 @@ BundleFolder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="Folder of the model, as `fedprognos run` wrote it.")
 ]
 Head = Annotated[Path | None, typer.Option("--head", help="A site's personal head (.safetensors).")]
-Plant = Annotated[
-    Path | None, typer.Option(help="TOML file with further sources of rows, and who is told about alerts.")
-]
+Plant = Annotated[Path | None, typer.Option(help="TOML file with further sources of rows, and of receivers of alerts.")]
 KeepRows = Annotated[
     int | None,
     typer.Option(min=1, help="Rows a unit kept for the next model.", show_default="all for whole lives, else 120"),

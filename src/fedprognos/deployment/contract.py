@@ -71,7 +71,7 @@ class Contract:
         dump["federation"]["bundles"] = "own" if dump["federation"]["bundles"] else None
         dump["federation"]["methods"] = list(experiment.federation.methods)
         mode = mode_of(experiment.federation, len(members))
-        dump["federation"]["mode"] = mode  # said in the contract, so that its defences hold without an option
+        dump["federation"]["mode"] = mode  # part of the contract, so that its defences hold without an option
         sections = {name: dump[name] for name in SECTIONS}
         return Contract(run, id_, scenario, sections, dict(sorted(members.items())), coordinator, mode)
 

@@ -136,8 +136,8 @@ def run(
     with extras.on_shelves(), one_torch_thread(), warnings_as_notices(notify):
         name, experiment, base = config.load(source, changes)
         device_of(experiment.train.device)
-        dealt = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
-        data = ";".join(data_digest(s) for s in dealt.values())
+        scenarios_by_name = scenarios(experiment, None if data_dir is None else Path(data_dir), base)
+        data = ";".join(data_digest(s) for s in scenarios_by_name.values())
         folder = RunFolder(Path(out) if out is not None else Path("runs") / name, name, experiment, data)
         with folder.alone(), ExitStack() as opened:
             if not resume:
@@ -148,13 +148,13 @@ def run(
                 if engine.note:
                     notify(Notice(engine.note))
             watching.append(_event_log(folder.path / "events.jsonl"))
-            access = LocalClients(experiment, dealt, folder, engine)
+            access = LocalClients(experiment, scenarios_by_name, folder, engine)
             with contextlib.closing(access):
                 if experiment.search:
                     experiment, _ = search_recipe(access, notify)
                     access.experiment = experiment
                 records, chosen = _scheduled(name, access, notify)
-            first = next(iter(dealt.values()))
+            first = next(iter(scenarios_by_name.values()))
             again = experiment.evaluation.refit and bool(first.whole)
             if again:
                 chosen = with_refit(chosen)

@@ -49,7 +49,7 @@ from fedprognos.privacy import stream
 
 @dataclass(eq=False)
 class JobResult:
-    """What a job found; `bundles` by client, or by None for a model that is everybody's."""
+    """The results of a job; `bundles` by client, or by None for a model that is everybody's."""
 
     rows: list[ResultRow] = field(default_factory=list)
     predictions: list[ClientPredictions] = field(default_factory=list)

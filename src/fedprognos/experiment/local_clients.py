@@ -85,13 +85,14 @@ class LocalClients:
         return OpenSums() if self.experiment.federation.mode == "masked" else None
 
     def evaluator(self, scenario: str, recipe: Recipe) -> HeldTests:
-        dealt, evaluation = self.scenarios[scenario], self.experiment.evaluation
-        for name, fleet in sorted(dealt.clients.items()):
+        evaluation = self.experiment.evaluation
+        clients, tests = self.scenarios[scenario].clients, self.scenarios[scenario].tests
+        for name, fleet in sorted(clients.items()):
             check_usable(recipe, fleet, f"client {name}")
-        self.folder.save_fleet_summary(scenario, fleet_summary(dealt.clients, dealt.tests, recipe))
-        raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for f in dealt.clients.values() for u in f)
-        tests = evaluation_windows(dealt, recipe, evaluation)
-        self._tests[scenario] = HeldTests(tests, self._folders(scenario), evaluation.coverage, raw)
+        self.folder.save_fleet_summary(scenario, fleet_summary(clients, tests, recipe))
+        raw = sum(8 * (u.sensors.size + u.settings.size + u.rows) for fleet in clients.values() for u in fleet)
+        windows = evaluation_windows(self.scenarios[scenario], recipe, evaluation)
+        self._tests[scenario] = HeldTests(windows, self._folders(scenario), evaluation.coverage, raw)
         return self._tests[scenario]
 
     def baselines(self, scenario: str) -> tuple[list[ResultRow], list[ClientPredictions]]:

@@ -107,7 +107,7 @@ class RunFolder:
         write_json(self._file("jobs", key), kept)
 
     def keep_outputs(self, key: JobKey, result: JobResult) -> None:
-        """Write what a job found."""
+        """Write the results of a job."""
         for client, bundle in result.bundles.items():
             bundle.save(self.bundle(key, client))
         if result.match_rounds:

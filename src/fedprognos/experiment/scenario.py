@@ -60,8 +60,7 @@ def deal_scenarios(experiment: config.Experiment, source: Source) -> dict[str, S
 def training_scenario(experiment: config.Experiment, name: str, data_dir: Path | None, folder: Path) -> Scenario:
     """One scenario without its tests: test files are not opened, what would be held out for the test is dropped."""
     source = read(experiment.data, ReadContext(data_dir, folder, tested=False))
-    dealt = _deal(name, source, experiment.partition[name])
-    return Scenario(name, dealt.clients, {})
+    return Scenario(name, _deal(name, source, experiment.partition[name]).clients, {})
 
 
 def _deal(name: str, source: Source, rule: PartitionOptions) -> Scenario:

@@ -80,7 +80,7 @@ class Schedule:
     journal
         Replies that are remembered.
     keep
-        Called with every finished job, to write what it found.
+        Called with every finished job, to write its results.
     workers
         Jobs side by side.
     declared

@@ -41,7 +41,7 @@ class ClientFolder:
         self._append(LEDGER, json.dumps(asdict(line)))
 
     def log_error(self, error: BaseException) -> None:
-        """Keep the full text of an error, of which a peer is told the kind only."""
+        """Keep the full text of an error. Peers learn only its kind."""
         self._append(LOG, json.dumps({"error": str(error), "trace": "".join(traceback.format_exception(error))}))
 
     def last_error(self) -> str | None:

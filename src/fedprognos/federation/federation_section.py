@@ -63,7 +63,7 @@ class FederationOptions(Options):
     """Leave out clients without whom the majority's error is smaller by more than this share (0.13, say), and moments
     that are far from most others'. Needs three clients; off by default, 0.13 with `mode = "checked"`."""
     weight_cap: Annotated[float, Field(ge=1.0)] | None = None
-    """The most a client counts, in multiples of the median client's windows; as many as it says by default, 3 with
+    """The most a client counts, in multiples of the median client's windows; no limit by default, 3 with
     `mode = "checked"`."""
     privacy: PrivacyOptions | None = None
     """Differential privacy of what clients send, for methods that send sums or average weights."""

@@ -1,4 +1,4 @@
-"""Screening: clients that harm the others are found by the others' own sums, left out and named.
+"""Screening finds clients whose sums would harm the others, judged by the others' sums, leaves them out and names them.
 
 A client is left out where the majority of the others is clearly better off without it. Fewer than three clients cannot
 tell who is wrong. Three things are screened: statistics of heads, trained models, and moments of columns and labels.

@@ -124,7 +124,7 @@ def _scores(run: RunData, points: pd.DataFrame, *, against_cap: bool = False) ->
 
 
 def points_of(run: RunData, summary: Summary) -> pd.DataFrame:
-    """The points that count in the table; what was chosen on the test has none."""
+    """The points that count in the table; none for an entry whose round was chosen on the test."""
     none = run.predictions.iloc[:0]
     if summary.selected_on == "test":
         return none
@@ -132,7 +132,7 @@ def points_of(run: RunData, summary: Summary) -> pd.DataFrame:
 
 
 def comparable(candidates: Sequence[Entry]) -> list[Entry]:
-    """Entries that answered for the whole test and were chosen without it: among these there may be a best."""
+    """Entries that were tested on every point and chosen without the test: only these are ranked."""
     whole = max((entry.n_test for entry in candidates), default=0)
     return [entry for entry in candidates if entry.n_test == whole and entry.honest]
 
@@ -144,7 +144,7 @@ def best(candidates: Iterable[Entry], field: str) -> Entry | None:
 
 
 def of_head(candidates: Sequence[Entry], head: str | None) -> list[Entry]:
-    """Honest ones: baselines, networks with this head (or whatever a method has instead), and those clients keep."""
+    """Honest entries for one head: baselines, networks with it (with any head if a method lacks it), and own heads."""
     methods = {(e.method, e.data) for e in candidates if e.head == head}
     kept = (None, head, *PRIVATE)
     return [e for e in candidates if e.honest and (e.head in kept or (e.method, e.data) not in methods)]

@@ -86,7 +86,7 @@ def client_colours(clients: Iterable[str]) -> dict[str, str]:
 
 
 def plain(text: object) -> str:
-    """Text as plotly shall show it: its own markup language must not see names of units as markup."""
+    """Text escaped for plotly, so that the name of a unit is never markup."""
     return html.escape(str(text), quote=False)
 
 

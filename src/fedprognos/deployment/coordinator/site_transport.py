@@ -29,7 +29,7 @@ from fedprognos.federation import LedgerLine, ReplyJournal, StepsMissing, decode
 from fedprognos.federation.exchanges import Failure, activity_of
 from fedprognos.identity import Identity
 
-POLL_IN_S, LOOK_IN_S = 0.5, 3.0
+POLL_IN_S, CHECK_IN_S = 0.5, 3.0
 MAX_WAIT_IN_S = 12 * 3600.0
 """The wait for a reply where the experiment sets none."""
 ABSENT_IN_S = 45.0
@@ -80,10 +80,10 @@ class SiteTransport:
     absent_in_s: float = ABSENT_IN_S
     sent_bytes: int = 0
     _absent: set[str] = field(default_factory=set)
-    """Waited for in vain once; not waited for again until they are back."""
+    """Sites that did not come back in time. Nobody waits for them again until they are back."""
     _sessions: dict[str, str] = field(default_factory=dict)
-    _looked_at: float = float("-inf")
-    """When it was last looked who is there. A step that follows soon takes the same answer."""
+    _checked_at: float = float("-inf")
+    """When presence was last checked. A step that follows soon uses the same result."""
 
     def send(self, requests: Mapping[str, bytes]) -> dict[str, bytes | Failure]:
         """Send requests as they are: the handshake, before there is a contract."""
@@ -110,18 +110,18 @@ class SiteTransport:
         replies: dict[str, bytes | Failure] = {}
         pending = {name: _Pending(begun - (self.absent_in_s if name in self._absent else 0.0)) for name in sites}
         if not self._sessions.keys() >= pending.keys():  # whoever was away may be back
-            self._look()
+            self._check_presence()
         while pending:
             self.waiting(activity, tuple(pending))
             if time.monotonic() > begun + self.timeout_in_s:
                 text = f"no answer within {self.timeout_in_s:g} s"
                 replies |= {name: Failure(name, "timeout", text) for name in pending}
                 break
-            if time.monotonic() - self._looked_at > LOOK_IN_S:
-                self._look()
-            if pushed_after != self._looked_at:
+            if time.monotonic() - self._checked_at > CHECK_IN_S:
+                self._check_presence()
+            if pushed_after != self._checked_at:
                 replies |= self._push(pending, message_to)
-                pushed_after = self._looked_at
+                pushed_after = self._checked_at
             for name, message in list(pending.items()):
                 reply = replies.get(name) or self._pull(name, message, accept) or self._given_up(name, message)
                 if reply is not None:
@@ -136,13 +136,13 @@ class SiteTransport:
         """The sites that are connected now, with their sessions."""
         return {name: site.session for name, site in self.mailbox.presence().items() if site.online}
 
-    def _look(self) -> None:
-        """Look who is there."""
+    def _check_presence(self) -> None:
+        """Check which sites are there."""
         try:
             self._sessions = self.online()
-        except CarrierError:  # looked at again in a moment
+        except CarrierError:  # checked again in a moment
             self._sessions = {}
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         self._absent.difference_update(self._sessions)
 
     def _push(self, pending: Mapping[str, _Pending], message_to: Callable[[str], bytes]) -> dict[str, Failure]:
@@ -311,7 +311,7 @@ def _is_failure(reply: bytes) -> bool:
 
 
 def _failure(name: str, reply: bytes | Failure) -> Failure:
-    """Why a site did not answer, in brief: what it said itself, or what the transport knows."""
+    """Why a site did not answer, in brief: its own words, or what the transport knows."""
     if isinstance(reply, Failure):
         return reply
     try:

@@ -29,8 +29,8 @@ from fedprognos.deployment.flower.messages import (
 from fedprognos.errors import MessageError
 
 KIND = "query.fedprognos"
-LOOK_IN_S = 3.0
-"""A reply is looked for so often even without news of one: the SuperLink may have been restarted, or a site lost."""
+CHECK_IN_S = 3.0
+"""Replies are fetched at least this often, announced or not: the SuperLink may have restarted, or lost a site."""
 LOST = (
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
@@ -108,7 +108,7 @@ class FlowerMailbox:
 
     def pull(self, ticket: str) -> bytes | None:
         now, node = time.monotonic(), self._sent_to[ticket]
-        if node not in self._replied and now < self._looked_at[ticket] + LOOK_IN_S:
+        if node not in self._replied and now < self._looked_at[ticket] + CHECK_IN_S:
             return None
         self._replied.discard(node)
         self._looked_at[ticket] = now

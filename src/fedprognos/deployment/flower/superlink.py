@@ -94,10 +94,10 @@ def host(folder: Path, options: CoordinatorOptions, keys: Mapping[str, bytes]) -
         raise ProcessError(f"port {options.port} is in use", where=options.bind, hint="Does another coordinator run?")
     refused = folder / "refused.jsonl"
     refused.unlink(missing_ok=True)
-    (home := folder / "flower").mkdir(mode=0o700, exist_ok=True)
+    (flower_home := folder / "flower").mkdir(mode=0o700, exist_ok=True)
     environment = {
         **OFFLINE,
-        "FLWR_HOME": str(home),
+        "FLWR_HOME": str(flower_home),
         SECRET_FILE: str(folder / "control.secret"),
         LIMIT: str(options.max_message_in_mb << 20),
         REFUSED_FILE: str(refused),

@@ -6,17 +6,16 @@ near the shared one, one that sees the neurons of its own network only (alone), 
 (reservoir): nobody else has a part in that one, so no poison reaches it. The kind that wins is fitted to all units. The
 head stays with the client; which kind it is and its ridge strength leave.
 
-Wrong labels of one client shift the shared head: worn machines read too late, say. A client sees that in the errors of
-its own units before their squares tell it. So it first adjusts the shared head: the line that fits its labels best,
-taken as far as its units prove it (James and Stein's shrinkage). Where they prove nothing, nothing is adjusted.
+Wrong labels of one client shift the shared head: worn machines are then found too late. A client sees such a shift in
+the sign of its units' errors before their squares grow. So it first adjusts the shared head by the line that fits its
+labels best, as far as its units prove it (James and Stein's shrinkage). If they prove nothing, nothing is adjusted.
 
 Units kept out are few, so heads are cross-validated: each group of units is predicted by heads fitted to the others.
 The shared head is the one fitted without the units kept out. A client of several units takes it, unless another is
 better by more than chance. Where the health of cycles is asked for, the last cycles of units trained on are kept out.
 They say little about the cycles after them: on NASA's cells B0006 and B0018 shared heads with less than half of the
 linear head's error there had up to five times its error later. Such a client takes the linear head, unless that one
-says hardly more than the mean label. Too few last cycles for sums of them to leave are enough to choose by: the choice
-stays with the client.
+is hardly better than the mean label. Even a few last cycles are enough to choose by, because no sum over them leaves.
 """
 
 from __future__ import annotations
@@ -68,12 +67,12 @@ OUTRIGHT = 0.5
 LINEAR_FAILS = 0.9
 """A linear head must have less than this share of the error of saying the mean label."""
 LEAST_ADJUSTED, HARMFUL = 0.7, 0.9
-"""A shared head is adjusted where at least this share of the correction is no chance: one unbiased head in ten is. From
-the second share on (one in eighty) it gets no benefit of the doubt: the head with the least error is taken."""
+"""A shared head is adjusted if at least this share of the correction is not chance; one unbiased head in ten is, too.
+From the second share on (one unbiased head in eighty) the head with the least error is taken without further proof."""
 MOST_DEVIATIONS = 512
 """A personal head deviates on more neurons than these only where they are the client's own."""
 MOST_GROUPS = 8
-"""Groups of units from which the chance of a difference is seen."""
+"""Units are put into at most so many groups. How much the groups differ shows what is chance."""
 
 Option = tuple[str, float]
 """A kind of head and its ridge strength; of the adjusted head, how far it is adjusted."""
@@ -144,7 +143,7 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
         groups = grouped_statistics(wide, points, request.recipe, alike=request.alike)
         kind, strength = choose(groups, _widened(request.fitted, network, wide), columns)
         whole = add_all(groups)
-    else:  # as before, of what training saw where a kind is made again
+    else:  # the shared head, or a kind that was chosen before: from the training units only
         whole = head_statistics(wide, train, request.recipe, alike=request.alike)
     head = make_head(kind, strength, whole, _widened(network.head, network, wide), columns)
     client.folder.save_head(request.head, head if kind == "reservoir" else _narrowed(head, network, wide))
@@ -230,10 +229,10 @@ def offered(groups: Sequence[HeadStatistics], shared: FloatArray) -> Option:
 
 
 def correction_share(groups: Sequence[HeadStatistics], head: FloatArray) -> float:
-    """How much of the correction of a head is no chance, 0 to 1: one minus what chance gives over what is there.
+    """The share of a head's correction that is not chance, from 0 to 1: one minus one over Hotelling's T.
 
-    What is there: errors and their products with predictions, summed over all groups, measured by how much groups of
-    units differ after the correction. That is Hotelling's T, with a mean of about one where the head is unbiased.
+    T is about two sums over all units: of the errors, and of their products with the predictions. Their measure is how
+    much groups of units still differ after the correction. For an unbiased head the mean of T is about one.
     """
     parts = [_errors_of_line(group, head) for group in groups]
     if len(parts) < 4:  # two numbers are fitted: the spread of fewer groups says nothing
@@ -242,8 +241,8 @@ def correction_share(groups: Sequence[HeadStatistics], head: FloatArray) -> floa
     line = np.linalg.lstsq(products, errors, rcond=None)[0]
     apart = np.array([errors_of_group - products_of_group @ line for products_of_group, errors_of_group in parts])
     scatter = apart.T @ apart * len(parts) / (len(parts) - 2)
-    there = float(errors @ np.linalg.lstsq(scatter, errors, rcond=None)[0]) / 2
-    return max(0.0, 1.0 - 1.0 / max(there, 1e-12))
+    hotelling = float(errors @ np.linalg.lstsq(scatter, errors, rcond=None)[0]) / 2
+    return max(0.0, 1.0 - 1.0 / max(hotelling, 1e-12))
 
 
 def _errors_of_line(statistics: HeadStatistics, head: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -295,7 +294,7 @@ def make_head(
     """A head (L + 1,) of one kind from a client's own sums."""
     if kind == "together":
         return shared
-    if kind == "adjusted":  # the line from predictions to labels that fits best, so far of the way
+    if kind == "adjusted":  # a part of the way to the line that fits best from predictions to labels
         products, errors = _errors_of_line(statistics, shared)
         slope, shift = strength * np.linalg.lstsq(products, errors, rcond=None)[0]
         head = (1.0 + slope) * shared

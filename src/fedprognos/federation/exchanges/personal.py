@@ -89,7 +89,7 @@ class PooledSlopes:
         return PooledSlopes(freedoms, dict.fromkeys(range(fits), every))
 
     def check(self, fits: int, columns: int) -> PooledSlopes:
-        """Themselves, or :class:`MessageError` where they do not fit what the client has."""
+        """These slopes, or :class:`MessageError` if they do not fit what the client has."""
         freedoms = self.freedoms
         if freedoms.ndim != 1 or not 1 <= len(freedoms) <= MAX_STRENGTHS or (freedoms < 0).any():
             raise MessageError(f"freedoms of personal heads must be 1 to {MAX_STRENGTHS} numbers of at least 0")

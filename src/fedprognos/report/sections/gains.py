@@ -62,7 +62,7 @@ MOST_KINDS = 3
 
 
 def build_new(run: RunData) -> Section:
-    """A table with two lines for each kind, and the starkest of them in a sentence."""
+    """A table with two lines for each kind, and the kind with the largest difference in a sentence."""
     r = run.roles
     parts = {"Alone": r.alone, "Together": r.together, "All data in one place": r.central, "Best baseline": r.baseline}
     entries = {role: entry for role, entry in parts.items() if entry is not None}

@@ -109,7 +109,7 @@ def metrics_tables(run: RunData) -> list[Table]:
     """Every entry with every metric that tells them apart: first errors and costs, then scores of the literature."""
     weaker = _weaker_alone(run)
     entries = [e for e in run.entries[EVERYONE] if e.key not in weaker]
-    least = min(2, len(entries))  # what one of several has, as the published one's intervals, is told above
+    least = min(2, len(entries))  # what only one of them has, such as intervals, is in the first section
     shown = [m for m in metrics.values() if sum(e.values(m.name).size > 0 for e in entries) >= least]
     seeds = max(e.seeds for e in entries)
     mean = f"{f'Mean of {seeds} seeds' if seeds > 1 else 'A single seed'}. ★ best of a column."
@@ -124,7 +124,7 @@ def metrics_tables(run: RunData) -> list[Table]:
 
 
 def _weaker_alone(run: RunData) -> set[str]:
-    """Keys of the baselines on a client's own data but the best: what a simple model alone can do, one line says."""
+    """Keys of all baselines on a client's own data but the best: one line shows what a simple model can do alone."""
     alone = [e for e in run.entries[EVERYONE] if e.is_baseline and e.data == OWN]
     errors = {e.key: error for e in alone if (error := e.mean(run.error)) is not None}
     return set(errors) - {min(errors, key=lambda key: errors[key])} if errors else set()
