@@ -11,7 +11,8 @@ from typer.core import TyperArgument
 
 from fedprognos import __version__
 from fedprognos.cli import run as run_commands
-from fedprognos.cli.data import data_app, printable
+from fedprognos.cli.console import escaped
+from fedprognos.cli.data import data_app
 from fedprognos.cli.deploy import deploy_app
 from fedprognos.cli.export import export
 from fedprognos.cli.init import init
@@ -80,5 +81,5 @@ def main() -> None:
         app()
     except FedprognosError as error:
         stderr.print("[bold red]error[/] ", end="")
-        stderr.print(printable(str(error)), highlight=False)
+        stderr.print(escaped(str(error)), highlight=False)
         sys.exit(error.exit_code)

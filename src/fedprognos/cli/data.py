@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,20 +13,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from fedprognos.cli.console import plain_console
 from fedprognos.errors import DataError, DataNotFoundError
-from fedprognos.files import exposure
 
 if TYPE_CHECKING:
     from fedprognos.fleet import Check
-    from fedprognos.networks import Trust
 
 data_app = typer.Typer(help="Public data sets: list, download, check.", no_args_is_help=True)
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Look here, and nowhere else.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Characters that steer a terminal; line breaks and tabs are none."""
-_WIDE = 500
 _STYLES = {"ok": "green", "partial": "yellow", "missing": "dim", "altered": "red", "wrong": "red"}
 
 
@@ -121,36 +116,6 @@ class _Bar:
 
     def close(self) -> None:
         self._bars.refresh()
-
-
-def warn_of_exposed(*files: Path | None) -> None:
-    """Tell the user which files with secrets other users can read."""
-    for text in [exposure(file) for file in files if file is not None]:
-        if text:
-            Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(f"warning: {text}")
-
-
-TrustFile = Annotated[
-    Path | None, typer.Option("--trust", metavar="FILE", help="Keys that must have signed the model (TOML).")
-]
-
-
-def read_trust(path: Path | None) -> Trust | None:
-    """The keys that must have signed a model; None where no file is given."""
-    from fedprognos.networks import Trust
-
-    return None if path is None else Trust.from_file(path)
-
-
-def plain_console() -> Console:
-    """Standard output; wide lines are not folded where it is a file or a pipe."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
-
-
-def printable(text: str) -> str:
-    """A text from elsewhere for the console: nothing in it is markup, nothing moves the cursor or changes colours."""
-    return escape(CONTROLS.sub("?", text))
 
 
 def _where(name: str, data_dir: Path | None) -> str | None:

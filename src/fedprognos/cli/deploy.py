@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos.cli.data import warn_of_exposed
+from fedprognos.cli.console import warn_of_exposed
 from fedprognos.errors import ConfigError, OutputError, printable
-from fedprognos.files import read_object
+from fedprognos.files import AddedLines, read_object
 
 INTERRUPTED = 130
 LEAVES = """Nothing about the data leaves this site before you approve a contract:  fedprognos deploy approve {folder}
@@ -197,7 +197,7 @@ def run(
 
 def _follow(place: Path, results: Path) -> None:
     """Print the events of a run until it has ended."""
-    from fedprognos.deployment import EVENTS, STATE, AddedLines, running
+    from fedprognos.deployment import EVENTS, STATE, running
     from fedprognos.errors import FederationError
 
     events, warned = AddedLines(results / EVENTS), False
@@ -227,7 +227,7 @@ def status(folder: Folder) -> None:
 
     Example: fedprognos deploy status plant-a
     """
-    from fedprognos.deployment import EVENTS, STATUS, AddedLines, coordinator_folder, running
+    from fedprognos.deployment import EVENTS, STATUS, coordinator_folder, running
 
     place = coordinator_folder(folder)
     pid, kept, coordinates = running(place), read_object(place / STATUS), (place / "sites").is_dir()

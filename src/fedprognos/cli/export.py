@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedprognos.cli.data import TrustFile, plain_console, read_trust
+from fedprognos.cli.console import TrustFile, plain_console, read_trust
 
 
 def export(

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedprognos.cli.data import plain_console
+from fedprognos.cli.console import plain_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedprognos.cli.data import TrustFile, plain_console, printable, read_trust
+from fedprognos.cli.console import TrustFile, escaped, plain_console, read_trust, share_bar
 from fedprognos.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -43,10 +42,7 @@ def predict(
     from fedprognos.prognosis import predict_files
 
     predictor = _predictor(bundle, head, runtime, trust)
-    errors = Console(stderr=True)
-    bar = (TextColumn("predicting"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*bar, console=errors, disable=not errors.is_terminal) as bars:
-        task = bars.add_task("predicting", total=1.0)
+    with share_bar("predicting") as progress:
         done = predict_files(
             predictor,
             data,
@@ -57,16 +53,16 @@ def predict(
             time=time,
             cycle=cycle,
             why=why,
-            progress=lambda share: bars.update(task, completed=share),
+            progress=progress,
         )
     console = plain_console()
     if out is None:
         console.print(_table(done, predictor))
     _summary(console, done, out)
-    errors.print(printable(predictor.signature), soft_wrap=True, highlight=False)
+    Console(stderr=True).print(escaped(predictor.signature), soft_wrap=True, highlight=False)
     if predictor.no_intervals:
         text = f"no intervals: {predictor.no_intervals} (docs/predict.md, Intervals)"
-        console.print(printable(text), markup=False, soft_wrap=True)
+        console.print(escaped(text), markup=False, soft_wrap=True)
 
 
 def _predictor(bundle: Path, head: Path | None, runtime: str, trust: Path | None) -> Predictor:
@@ -96,8 +92,8 @@ def _table(done: FilePrediction, predictor: Predictor) -> Table:
         note = ", ".join(x for x in (*health.flags, health.reason) if x)
         at, *end = (f"{health.position:g}",) if done.measure is None else dates(health, done.measure, ahead)
         explained = done.why[health.unit].words if health.unit in done.why else ""
-        words = [printable(explained)] if done.why else []
-        table.add_row(printable(health.unit), at, value, *(e or "" for e in end), bounds, *words, printable(note))
+        words = [escaped(explained)] if done.why else []
+        table.add_row(escaped(health.unit), at, value, *(e or "" for e in end), bounds, *words, escaped(note))
     if len(ordered) > SHOWN:
         table.add_row(f"and {len(ordered) - SHOWN} more (--out FILE)")
     return table
@@ -138,4 +134,4 @@ def _summary(console: Console, done: FilePrediction, out: Path | None) -> None:
     if out is not None:
         lines.append(f"wrote {out}")
     for line in lines:
-        console.print(printable(line), soft_wrap=True)
+        console.print(escaped(line), soft_wrap=True)

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from fedprognos.cli.data import plain_console, printable, warn_of_exposed
+from fedprognos.cli.console import escaped, plain_console, share_bar, warn_of_exposed
 from fedprognos.errors import DataError
 
 
@@ -40,18 +38,14 @@ def send(
         counts = ", ".join(f"{answer[key]} {key}" for key in ("recorded", "duplicates", "refused"))
         reasons = [result["reason"] for result in answer["results"] if result["result"] == "refused"]
         for line in [f"{len(answer['results'])} events: {counts}", *(f"first refused: {why}" for why in reasons[:1])]:
-            plain_console().print(printable(line), soft_wrap=True)
+            plain_console().print(escaped(line), soft_wrap=True)
         return
-    errors = Console(stderr=True)
-    bar = (TextColumn("sending"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*bar, console=errors, disable=not errors.is_terminal) as bars:
-        task = bars.add_task("sending", total=1.0)
-        progress = lambda share: bars.update(task, completed=share)  # noqa: E731
+    with share_bar("sending") as progress:
         sent = send_files(link, data, unit=unit, time=time, cycle=cycle, progress=progress)
     counts = f"{sent.accepted} accepted, {sent.already_stored} known already, {sent.refused} refused"
     lines = [f"{sent.rows} rows: {counts}", *([f"first refused: {sent.first_refusal}"] if sent.first_refusal else [])]
     for line in lines:
-        plain_console().print(printable(line), soft_wrap=True)
+        plain_console().print(escaped(line), soft_wrap=True)
 
 
 def _events(path: Path) -> str:

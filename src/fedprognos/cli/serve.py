@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedprognos.cli.data import TrustFile, read_trust, warn_of_exposed
+from fedprognos.cli.console import TrustFile, read_trust, warn_of_exposed
 from fedprognos.errors import MissingExtraError
 
 STATE = Path("fedprognos-state")

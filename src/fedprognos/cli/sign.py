@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedprognos.cli.data import warn_of_exposed
+from fedprognos.cli.console import warn_of_exposed
 from fedprognos.errors import MissingExtraError
 
 

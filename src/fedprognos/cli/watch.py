@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedprognos.cli.data import TrustFile, read_trust, warn_of_exposed
+from fedprognos.cli.console import TrustFile, read_trust, warn_of_exposed
 from fedprognos.cli.serve import BundleFolder, Head, KeepRows, Plant
 from fedprognos.errors import ConfigError, MissingExtraError
 
