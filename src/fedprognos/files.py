@@ -135,6 +135,32 @@ def read_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+class AddedLines:
+    """Reads a file of JSON lines that another process may be writing: each line once, when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_in_bytes = 0
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """The objects that were added since the last call, without lines that a crash cut off."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_in_bytes)
+                text = file.read()
+        except OSError:
+            return
+        complete = text[: text.rfind(b"\n") + 1]
+        self._read_in_bytes += len(complete)
+        for line in complete.splitlines():
+            try:
+                entry = parse_json(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
 def parse_toml(text: str | bytes, where: str = "") -> dict[str, Any]:
     """The content of TOML; :class:`ConfigError` for anything else.
 

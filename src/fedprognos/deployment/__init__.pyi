@@ -9,7 +9,6 @@ from .flower.superlink import host as host
 from .flower.supernode import join as join
 from .folder_metrics import folder_registry as folder_registry
 from .folders import EXPERIMENT as EXPERIMENT
-from .folders import AddedLines as AddedLines
 from .folders import CoordinatorOptions as CoordinatorOptions
 from .folders import SiteOptions as SiteOptions
 from .folders import coordinator_folder as coordinator_folder

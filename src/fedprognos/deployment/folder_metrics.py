@@ -14,12 +14,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fedprognos.deployment.folders import AddedLines
 from fedprognos.deployment.keys import days_left, read_certificate
 from fedprognos.deployment.processes import STATUS, running
 from fedprognos.errors import FedprognosError
 from fedprognos.federation import LEDGER
-from fedprognos.files import read_object
+from fedprognos.files import AddedLines, read_object
 
 
 def folder_registry(folder: Path) -> CollectorRegistry:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import tomli_w
 from pydantic import Field, PositiveInt
 
 from fedprognos.deployment import keys
 from fedprognos.errors import ConfigError, OutputError
-from fedprognos.files import parse_json, parse_toml, write_private
+from fedprognos.files import parse_toml, write_private
 from fedprognos.options import Options, validated
 
 SETTINGS, EXPERIMENT = "settings.toml", "experiment.toml"
@@ -173,29 +173,3 @@ def _check_names(sites: Sequence[str]) -> None:
             raise ConfigError(
                 f"'{name}' cannot be the name of a site", where="--sites", hint="Use 1 to 60 printable characters."
             )
-
-
-class AddedLines:
-    """Reads a file of JSON lines that another process may be writing: each line once, when it is complete."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read_in_bytes = 0
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """The objects that were added since the last call, without lines that a crash cut off."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._read_in_bytes)
-                text = file.read()
-        except OSError:
-            return
-        complete = text[: text.rfind(b"\n") + 1]
-        self._read_in_bytes += len(complete)
-        for line in complete.splitlines():
-            try:
-                entry = parse_json(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                yield entry

@@ -27,6 +27,7 @@ from typing import Any
 from fedprognos.errors import FedprognosError
 from fedprognos.experiment.engines import Engine
 from fedprognos.federation import Client, ClientFolder
+from fedprognos.files import AddedLines
 from fedprognos.fleet import Fleet, load_fleet, save_fleet
 from fedprognos.networks import Epoch, one_torch_thread
 
@@ -250,23 +251,15 @@ class _Progress:
         self.tasks: dict[int, _Task] = {}
         self._folder = store / "progress"
         self._folder.mkdir()
-        self._offsets: dict[str, int] = {}
+        self._files: dict[Path, AddedLines] = {}
         self._lock = threading.Lock()
 
     def read(self) -> None:
         """Hand the news to whoever waits for it."""
         with self._lock:
             for path in sorted(self._folder.glob("*.jsonl")):
-                try:
-                    with path.open("rb") as file:
-                        file.seek(self._offsets.get(path.name, 0))
-                        lines, _, _ = file.read().rpartition(b"\n")
-                except FileNotFoundError:  # the store was removed a moment ago
-                    return
-                if lines:
-                    self._offsets[path.name] = self._offsets.get(path.name, 0) + len(lines) + 1
-                    for line in lines.split(b"\n"):
-                        self._tell(*json.loads(line))
+                for line in self._files.setdefault(path, AddedLines(path)).read():
+                    self._tell(line["job"], line["epoch"])
 
     def _tell(self, number: int, facts: dict[str, Any] | None) -> None:
         task = self.tasks.get(number)
@@ -301,7 +294,7 @@ class _Worker:
     def report(self, number: int, facts: dict[str, Any] | None = None) -> None:
         """Append a line. It fails when the run is over and its store is gone: that ends a forgotten job."""
         with self._progress.open("ab", buffering=0) as file:
-            file.write(json.dumps([number, facts]).encode() + b"\n")
+            file.write(json.dumps({"job": number, "epoch": facts}).encode() + b"\n")
 
 
 @lru_cache(maxsize=1)

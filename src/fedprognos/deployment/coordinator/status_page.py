@@ -21,12 +21,11 @@ from urllib.parse import quote, unquote
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from fedprognos.deployment.folders import AddedLines
 from fedprognos.errors import printable
 from fedprognos.experiment import folder_name
 from fedprognos.federation import LEDGER
 from fedprognos.federation.exchanges import reply_order, words_for
-from fedprognos.files import read_object, replacing
+from fedprognos.files import AddedLines, read_object, replacing
 
 PAGE = "status.html"
 EVENTS, ROUNDS, RUNS, STATE = "events.jsonl", "rounds.jsonl", "runs", "state.json"
