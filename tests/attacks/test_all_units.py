@@ -16,7 +16,7 @@ from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_service import Site
-from fedprognos.deployment.steps.replay import RefusedError
+from fedprognos.deployment.steps.replay import StepRefusedError
 from fedprognos.experiment import config
 from fedprognos.federation.client import Client, ClientOfAllUnits
 from fedprognos.federation.client_folder import ClientFolder
@@ -121,7 +121,7 @@ def test_all_units_of_a_second_run_may_not_differ_by_one_machine(tmp_path: Path)
     """Training and test units differ by five and more, all units by one: whoever has both sums has that machine."""
     fewer = FLEET.select(list(FLEET)[:-1])
     begin(split_site(tmp_path / "one", fewer, list(range(8))), 1)
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         begin(split_site(tmp_path / "one", FLEET, list(range(8, 16))), 2)
     begin(split_site(tmp_path / "two", fewer, list(range(8))), 1, refit=False)
     begin(split_site(tmp_path / "two", FLEET, list(range(8, 16))), 2, refit=False)
@@ -129,14 +129,14 @@ def test_all_units_of_a_second_run_may_not_differ_by_one_machine(tmp_path: Path)
 
 def test_training_units_of_a_second_run_may_not_be_all_but_one_of_the_first(tmp_path: Path) -> None:
     begin(split_site(tmp_path, FLEET, list(range(8))), 1)
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         begin(split_site(tmp_path, FLEET, [0]), 2)
 
 
 def test_a_cap_that_only_one_test_machine_is_above_is_seen(tmp_path: Path) -> None:
     """The training units are the same in both runs; of all units one lived so long."""
     begin(split_site(tmp_path / "one", FLEET, list(range(16, 24))), 1, cap=51)
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         begin(split_site(tmp_path / "one", FLEET, list(range(16, 24))), 2, cap=52)
     begin(site_of(tmp_path / "two", FLEET.select(list(FLEET)[:16])), 1, cap=51)
     begin(site_of(tmp_path / "two", FLEET.select(list(FLEET)[:16])), 2, cap=52)

@@ -18,7 +18,7 @@ from fedprognos.deployment.contract import Contract
 from fedprognos.deployment.folders import SiteOptions
 from fedprognos.deployment.site.site_data import SiteData
 from fedprognos.deployment.site.site_service import Site
-from fedprognos.deployment.steps.replay import RefusedError
+from fedprognos.deployment.steps.replay import StepRefusedError
 from fedprognos.experiment import config
 from fedprognos.federation.codec import LedgerLine
 from fedprognos.federation.exchanges.site_messages import ContractRequest
@@ -77,7 +77,7 @@ def test_approving_shows_what_the_site_will_say(tmp_path: Path, cap: float, begi
     if begins:
         site._bind(entry)
         return
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         site._bind(site.approvals.set_state(entry, "approved"))  # had it been approved all the same
     reasons = [text.partition("run 'run 2': ")[2] for text in told]
     assert reasons
@@ -136,7 +136,7 @@ def test_a_second_run_that_differs_by_one_machine_is_refused(tmp_path: Path, fir
     fleet = series_fleet([60] * 11 + [40], seed=5, name="a") if "window" in first else FLEET
     site = site_of(tmp_path, fleet)
     begin(site, 1, **first)
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         begin(site, 2, **second)
     begin(site_of(tmp_path, fleet, small_differences=True), 2, **second)
 
@@ -173,14 +173,14 @@ def test_a_run_on_data_that_changed_by_few_machines_is_refused(
         if begins:
             begin(site, number)
         else:
-            with pytest.raises(RefusedError):
+            with pytest.raises(StepRefusedError):
                 begin(site, number)
 
 
 def test_units_to_be_tested_on_are_looked_at_by_themselves(tmp_path: Path) -> None:
     begin(site_of(tmp_path, test=FLEET), 1)
     begin(site_of(tmp_path, changed(FLEET, 6), FLEET), 2)
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         begin(site_of(tmp_path, changed(FLEET, 12), changed(FLEET, 1)), 3)
 
 
@@ -206,7 +206,7 @@ def test_a_battery_needs_twenty_cycles_more(tmp_path: Path, more: int, begins: b
     if begins:
         begin(site_of(tmp_path, first(40 + more)), 2, **recipe)
     else:
-        with pytest.raises(RefusedError):
+        with pytest.raises(StepRefusedError):
             begin(site_of(tmp_path, first(40 + more)), 2, **recipe)
 
 
@@ -225,7 +225,7 @@ def test_a_site_begins_so_many_runs_in_a_month(tmp_path: Path) -> None:
         begin(site, number)
         site.ledger.about = {"step": 1, "contract": str(number)}
         site.ledger.record(LedgerLine("JoinReply", 10))
-    with pytest.raises(RefusedError):
+    with pytest.raises(StepRefusedError):
         begin(site, 3)
     assert site.approvals.entries()[-1].state == "approved"
 

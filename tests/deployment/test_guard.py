@@ -13,12 +13,14 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 
 from fedprognos.deployment.flower import guard as module
-from fedprognos.deployment.flower.guard import FROM_SITE, HEADER, LOOK, NEWS, TO_SITE, UNLOCK, Guard
+from fedprognos.deployment.flower.guard import FROM_SITE, HEADER, LOOK, NEWS, TO_SITE, UNLOCK, SuperLinkGuard
 
 KEY = "flwr-public-key"
 
 
-def call(guard: Guard, path: str, headers: dict[str, str] | None = None, chunks: tuple[bytes, ...] = (b"",)) -> int:
+def call(
+    guard: SuperLinkGuard, path: str, headers: dict[str, str] | None = None, chunks: tuple[bytes, ...] = (b"",)
+) -> int:
     sent: list[MutableMapping[str, Any]] = []
     waiting = [{"type": "http.request", "body": c, "more_body": k < len(chunks) - 1} for k, c in enumerate(chunks)]
 
@@ -42,14 +44,14 @@ async def reads_everything(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/control/start-run", "/docs", "/openapi.json", "/", "/v1/fleets/x"])
 def test_what_flower_leaves_open_needs_the_secret(path: str) -> None:
-    guard = Guard(reads_everything, "secret", 100)
+    guard = SuperLinkGuard(reads_everything, "secret", 100)
     assert call(guard, path) == 403
     assert call(guard, path, {HEADER: "guess"}) == 403
     assert call(guard, path, {HEADER: "secret"}) == 200
 
 
 def test_what_has_locks_of_its_own_is_let_through_up_to_the_limit() -> None:
-    guard = Guard(reads_everything, "secret", 100)
+    guard = SuperLinkGuard(reads_everything, "secret", 100)
     assert call(guard, "/v1/fleet/activate-node") == 503  # the sites' keys are not registered yet
     assert call(guard, UNLOCK) == 403
     assert call(guard, UNLOCK, {HEADER: "secret"}, (b'["key of a"]',)) == 204
@@ -73,12 +75,12 @@ async def answers_errors_itself(scope: Any, receive: Any, send: Any) -> None:
 
 
 def test_too_much_is_refused_as_such_whatever_the_app_makes_of_it() -> None:
-    guard = Guard(answers_errors_itself, "secret", 100)
+    guard = SuperLinkGuard(answers_errors_itself, "secret", 100)
     assert call(guard, "/v1/runtime/push-object", chunks=(bytes(60), bytes(60))) == 413
     assert call(guard, "/v1/runtime/push-object", chunks=(bytes(60), bytes(40))) == 200
 
 
-async def ask(guard: Guard, path: str, body: bytes) -> tuple[int, bytes]:
+async def ask(guard: SuperLinkGuard, path: str, body: bytes) -> tuple[int, bytes]:
     """Status and body of an answer."""
     sent: list[MutableMapping[str, Any]] = []
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
@@ -96,7 +98,7 @@ async def ask(guard: Guard, path: str, body: bytes) -> tuple[int, bytes]:
 
 def test_nothing_yet_is_held_back_until_a_message_for_this_site_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOLD_IN_S", 20.0)
-    guard = Guard(reads_everything, "secret", 1000)
+    guard = SuperLinkGuard(reads_everything, "secret", 1000)
     guard.known_keys = frozenset({"key of a"})
     look = PullMessagesRequest(node=Node(node_id=7)).SerializeToString()
 
@@ -129,7 +131,7 @@ async def refuses_everybody(scope: Any, receive: Any, send: Any) -> None:
 
 def test_who_is_refused_wakes_nobody_and_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOLD_IN_S", 0.05)
-    guard = Guard(refuses_everybody, "secret", 1000)
+    guard = SuperLinkGuard(refuses_everybody, "secret", 1000)
     guard.known_keys = frozenset({"key of a"})
     reply = PushMessagesRequest(node=Node(node_id=7)).SerializeToString()
 

@@ -25,7 +25,7 @@ from flwr.supernode.runtime import run_clientapp
 from fedprognos.deployment import keys
 from fedprognos.deployment.carrier import CarrierError
 from fedprognos.deployment.flower import patched_superlink as patches
-from fedprognos.deployment.flower.guard import LOOK, NEWS, Guard
+from fedprognos.deployment.flower.guard import LOOK, NEWS, SuperLinkGuard
 from fedprognos.deployment.flower.messages import receive_message
 from fedprognos.errors import MessageError
 from refusals import refuses
@@ -69,7 +69,7 @@ def test_a_part_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_guard_is_the_first_to_see_a_request() -> None:
     patches.guard_superlink("secret", 100)
     first = main._get_middleware()[0]
-    assert first.cls is Guard
+    assert first.cls is SuperLinkGuard
     assert first.kwargs == {"secret": "secret", "limit_in_bytes": 100}
 
 

@@ -46,13 +46,13 @@ class BodyTooLargeError(Exception):
     """A request body beyond the limit."""
 
 
-class Guard:
+class SuperLinkGuard:
     """ASGI middleware around the SuperLink."""
 
     def __init__(self, app: App, secret: str, limit_in_bytes: int) -> None:
         self.app, self.secret, self.limit = app, secret.encode(), limit_in_bytes
         self.known_keys: frozenset[str] | None = None
-        """None until the coordinator says."""
+        """None until the coordinator has sent them."""
         self._sent_to: Counter[int] = Counter()
         """How many messages were announced to each node."""
         self._replied: set[int] = set()

@@ -19,7 +19,7 @@ from typing import Any
 from fastapi import HTTPException
 
 from fedprognos.deployment.carrier import CarrierError
-from fedprognos.deployment.flower.guard import LOOK, NEWS, Guard
+from fedprognos.deployment.flower.guard import LOOK, NEWS, SuperLinkGuard
 
 SECRET_FILE, LIMIT = "FEDPROGNOS_CONTROL_SECRET_FILE", "FEDPROGNOS_MAX_MESSAGE_IN_BYTES"
 REFUSED_FILE = "FEDPROGNOS_REFUSED_FILE"
@@ -42,7 +42,7 @@ def guard_superlink(secret: str, limit_in_bytes: int) -> None:
     from flwr.superlink import extensions
     from starlette.middleware import Middleware
 
-    guard = Middleware(Guard, secret=secret, limit_in_bytes=limit_in_bytes)
+    guard = Middleware(SuperLinkGuard, secret=secret, limit_in_bytes=limit_in_bytes)
     _replace(extensions, "get_middleware", lambda: (guard,))
 
 

@@ -17,7 +17,7 @@ from fedprognos.deployment.site.approvals import Approval, Approvals, Difference
 from fedprognos.deployment.site.delivery import keep_delivery
 from fedprognos.deployment.site.site_data import SiteData, check_site_data
 from fedprognos.deployment.site.site_ledger import SiteLedger, check_budget, check_exposure
-from fedprognos.deployment.steps.replay import RefusedError, Replay, StepsMissingError
+from fedprognos.deployment.steps.replay import Replay, StepRefusedError, StepsMissingError
 from fedprognos.deployment.steps.signed_steps import (
     STEP,
     StepHeader,
@@ -111,11 +111,11 @@ class Site:
     def _opening(self, data: bytes) -> bytes:
         """Answer a message outside a contract: say who the site is, or take a contract for approval."""
         if len(data) > MAX_OPENING_IN_BYTES:
-            raise RefusedError(f"{len(data)} bytes outside a contract")
+            raise StepRefusedError(f"{len(data)} bytes outside a contract")
         kind = ledger_line(data).kind[:40]
         self.ledger.about["request"] = kind
         if kind not in {allowed.__name__ for allowed in messages.OPENING}:
-            raise RefusedError(f"{kind} outside a contract")
+            raise StepRefusedError(f"{kind} outside a contract")
         return self._record(encode(self._open(decode(data, messages.OPENING))))
 
     def _open(self, request: messages.HelloRequest | messages.ContractRequest) -> Any:
@@ -176,7 +176,7 @@ class Site:
         """The replay of an approved contract's run; raise unless its coordinator signed this step."""
         entry = self.approvals.entry(header.contract)
         if entry is None or entry.state == "waiting":
-            raise RefusedError("this contract is not approved here")
+            raise StepRefusedError("this contract is not approved here")
         verify(entry.contract.coordinator, header.signature, header.signed_text, "the coordinator")
         self._bind(entry)
         if self._replay is None or self._replay.contract.digest != header.contract:
@@ -212,12 +212,12 @@ class Site:
                 for text in reasons:
                     self.tell(f"run '{entry.contract.run}': {text}")
                 # The reasons tell of this site's data: the coordinator learns no more than that there are some.
-                raise RefusedError("this site refuses to begin this run; its engineer is told why")
+                raise StepRefusedError("this site refuses to begin this run; its engineer is told why")
             self.differences.remember(entry.contract, self.approvals.place(entry.contract.digest))
             self.approvals.set_state(entry, "running", self.fingerprint)
             self._check_waiting()  # they differ from this run, too
         elif entry.data != self.fingerprint:
-            raise RefusedError("this site's data changed after the run began; it needs a new run")
+            raise StepRefusedError("this site's data changed after the run began; it needs a new run")
 
     def _finish(self, replay: Replay) -> None:
         """The model is delivered: remove what only the run needed."""

@@ -35,7 +35,7 @@ NEXT_IN_S = 3600.0
 """Longest time that the loop may take from one request to the next."""
 
 
-class RefusedError(MessageError):
+class StepRefusedError(MessageError):
     """A request that is not a step of the agreed run."""
 
     code = "refused"
@@ -114,21 +114,21 @@ class Replay:
 
         Raises
         ------
-        RefusedError
+        StepRefusedError
             The step is not the one that comes now, or outcomes of earlier steps are not what members signed.
         DivergedError
             The coordinator came to another request.
         """
         step = header.step
         if self.finished:
-            raise RefusedError("the agreed run has ended; approve its contract again to run it once more")
+            raise StepRefusedError("the agreed run has ended; approve its contract again to run it once more")
         if step < self.step:
-            raise RefusedError(f"step {step} is over")
+            raise StepRefusedError(f"step {step} is over")
         while self.step < step:
             self._give_outcomes(header, replies)
             self._advance()
         if self.site not in self.requests:
-            raise RefusedError(f"step {step} asks nothing of this site")
+            raise StepRefusedError(f"step {step} asks nothing of this site")
         request = self.requests[self.site]
         if difference := divergence(request, header.fingerprint):
             raise DivergedError(
@@ -141,15 +141,15 @@ class Replay:
         """Let the loop come to its next request."""
         if not self._thread.is_alive():
             if self.step:
-                raise RefusedError("the agreed run has ended")
+                raise StepRefusedError("the agreed run has ended")
             self._thread.start()
         try:
             requests = self._next_requests.get(timeout=NEXT_IN_S)
         except queue.Empty:
-            raise RefusedError("the agreed run did not come to another request in time") from None
+            raise StepRefusedError("the agreed run did not come to another request in time") from None
         if requests is None or isinstance(requests, BaseException):
             self._thread.join()
-            raise RefusedError("the agreed run has ended" + ("" if requests is None else f": {requests}"))
+            raise StepRefusedError("the agreed run has ended" + ("" if requests is None else f": {requests}"))
         self.step, self.requests = self.step + 1, requests
 
     def _give_outcomes(self, header: StepHeader, replies: Mapping[tuple[int, str], bytes]) -> None:
@@ -162,7 +162,7 @@ class Replay:
             if not notes:
                 raise StepsMissingError(self.step)
             if set(notes) != set(self.requests):
-                raise RefusedError(f"the outcomes of step {self.step} are not those of the members asked")
+                raise StepRefusedError(f"the outcomes of step {self.step} are not those of the members asked")
             outcomes = {name: self._checked(note, replies[note.step, name]) for name, note in notes.items()}
             keep_outcomes(self.journal, self.step, outcomes)
         self._outcomes.put({name: outcome.failure or outcome.reply for name, outcome in outcomes.items()})
@@ -178,7 +178,7 @@ class Replay:
             sealed = self.journal.read(own_reply(note.step))
             reply = b"" if sealed is None else read_reply(sealed)[1]
         if sha256(reply) != note.reply:
-            raise RefusedError(f"the reply of {note.site} in step {note.step} is not the one signed")
+            raise StepRefusedError(f"the reply of {note.site} in step {note.step} is not the one signed")
         text = reply_text(self.contract.digest, note.step, note.site, note.reply)
         verify(self.contract.members[note.site], note.signature, text, note.site)
         # An honest coordinator rejects a malformed reply and says so in a note: here it cannot come up.
