@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from fedprognos.errors import FederationError, MessageError
 from fedprognos.evaluation import ScoreSums
 from fedprognos.federation.codec import encode
-from fedprognos.federation.cohort import digest
+from fedprognos.federation.cohort import Tag, digest
 from fedprognos.federation.exchanges import Failure, exchanges
 from fedprognos.federation.exchanges.evaluate import ErrorSums, EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.scores import ScoreReply, ScoreRequest
 from fedprognos.federation.masked_sums import MaskedSums
-from fedprognos.federation.totals import OpenSums, Tag, add_all
+from fedprognos.federation.totals import OpenSums, add_all
 from fedprognos.networks import HeadStatistics
 from fedprognos.privacy.mask_messages import (
     BeginRequest,
