@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def count_bytes() -> None:
-    site_transport.LOOK_IN_S = handshake.ASK_AGAIN_IN_S = 0.0
+    site_transport.CHECK_IN_S = handshake.ASK_AGAIN_IN_S = 0.0
     fleet, _ = synthetic.synthetic_engines(sites=max(CLIENTS), units_per_site=10, test_units_per_site=1, seed=0)
     owners = sorted({str(unit.attributes["site"]) for unit in fleet})
     parts = {name: fleet.select([u for u in fleet if u.attributes["site"] == name]) for name in owners}

@@ -131,7 +131,7 @@ def _weights(folder: Path) -> dict[Path, bytes]:
 
 
 def main() -> None:
-    site_transport.LOOK_IN_S = handshake.ASK_AGAIN_IN_S = 0.0
+    site_transport.CHECK_IN_S = handshake.ASK_AGAIN_IN_S = 0.0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         bare(place / "warm-up", WARM_UP)

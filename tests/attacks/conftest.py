@@ -25,7 +25,7 @@ def at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Sites in this process need no pauses."""
     if request.node.get_closest_marker("soak") is not None:
         return
-    monkeypatch.setattr(site_transport, "LOOK_IN_S", 0.0)
+    monkeypatch.setattr(site_transport, "CHECK_IN_S", 0.0)
     monkeypatch.setattr(handshake, "ASK_AGAIN_IN_S", 0.0)
 
 
