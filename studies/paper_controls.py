@@ -124,17 +124,17 @@ COURSES = (
     FEDMA,
     Course("FedAvg, at equal epochs", "fedavg", at_equal=True),
     Course("FedMA, no permutation", "fedma", matcher=unpermuted),
+    Course("Local, at equal epochs", "local", at_equal=True),
+    Course("Central, at equal epochs", "central", at_equal=True),
     FEDAVG,
     LOCAL,
     CENTRAL,
     Course("FedMA, random permutations", "fedma", matcher=shuffled),
     Course("FedMA, common start", "fedma", options={"start": "common"}),
-    Course("Local, at equal epochs", "local", at_equal=True),
-    Course("Central, at equal epochs", "central", at_equal=True),
 )
 """In the order of what they say."""
-FIRST = 3
-"""So many courses say what matching is worth."""
+FIRST = 5
+"""So many courses say what matching is worth, all at equal local epochs."""
 
 
 @dataclass(frozen=True)
