@@ -13,9 +13,9 @@ from fedprognos.report.number_words import number, percent, plural
 from fedprognos.report.run_data import RunData
 
 FEW_FAILURES = 10
-"""With five failures among a hundred engines of C-MAPSS predictions are 18 to 29 cycles off, with all of them 11. With
-four failures at two owners their networks together are not clearly better than ridge or boosting on the same engines,
-with 20 they are on FD001 and FD004 (docs/results/few-machines.md)."""
+"""With five failures among a hundred engines of C-MAPSS predictions are 18 to 29 cycles off, with all of them 11. Two
+owners with two engines each: their networks together are not clearly better than ridge, nor than boosting over all
+four. With ten engines in all they are on FD001, with twenty on FD004, too (docs/results/few-machines.md)."""
 OWNERS_NAMED = 3
 """So many owners that keep their own model are named in the answer; the report has a table of all."""
 INTERVAL_SLACK = 0.05
@@ -158,7 +158,7 @@ def _few_failures(run: RunData) -> list[str]:
         return []
     return [
         f"Do not trust this model yet: it has seen {plural(failures, 'failure')}. Fewer than {FEW_FAILURES} say little "
-        "about how machines fail, and with so few no network has been clearly better than a simple model: compare the "
+        "about how machines fail. With four, our networks were not clearly better than ridge regression: compare the "
         "best baseline."
     ]
 
