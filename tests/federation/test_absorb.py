@@ -292,8 +292,30 @@ def test_the_error_of_keeping_every_neuron_is_measured_on_what_was_kept_out(tmp_
     federated = replace(federated, train=federated.train.model_copy(update={"validation_fraction": 0.3}))
     (round_,) = ABSORB.run(cohort, federated)
     assert round_.absorbed is not None
-    assert set(round_.absorbed.measured) == {5}
+    assert set(round_.absorbed.measured) == {3, 5}
     assert round_.absorbed.width == 3
+
+
+@pytest.mark.parametrize(
+    ("alike", "fraction", "width"),
+    [(True, 0.3, 6), (False, 0.3, 18), (False, 0.0, 6)],
+    ids=["the narrowest is as good", "none is as good", "nothing to choose by"],
+)
+def test_of_several_widths_the_narrowest_as_good_as_all_neurons_is_taken(
+    alike: bool, fraction: float, width: int, tmp_path: Path
+) -> None:
+    plan = plan_of(widths=(6,))
+    networks = {name: Network.seeded(plan.spec, 0 if alike else k) for k, name in enumerate("abc")}
+    cohort, federated = imported(tmp_path, networks, plan, width=[1.5, 1.0], alpha=0.3)
+    federated = replace(federated, train=federated.train.model_copy(update={"validation_fraction": fraction}))
+    (round_,) = ABSORB.run(cohort, federated)
+    (small,) = round_.models.values()
+    record = round_.absorbed
+    assert record is not None
+    assert small.spec.hidden == record.width == width
+    as_good = [w for w, error in record.measured.items() if error <= 1.01 * record.measured[18]]
+    assert not fraction or width == min(as_good)
+    assert set(record.measured) == (set() if not fraction else {6, 18} if alike else {6, 9, 18})
 
 
 def test_a_masked_sum_that_no_outputs_have_ends_the_step_and_is_forgotten(tmp_path: Path) -> None:

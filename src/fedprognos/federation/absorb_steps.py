@@ -14,7 +14,7 @@ from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.exchanges.outputs import summed_outputs
 from fedprognos.federation.plan import Plan
 from fedprognos.matching import Absorption, LabelledSums, LinearWeights, OutputSums, RecurrentWeights
-from fedprognos.networks import HeadStatistics, Network, exact_head, solve_head
+from fedprognos.networks import HeadStatistics, Network, solve_head
 from fedprognos.privacy import LEAST_MEMBERS
 
 MOST_NEURONS = 640
@@ -50,7 +50,7 @@ class AbsorptionRecord:
     predicted
         Error by width as the sums predict it.
     measured
-        Error by width on rows kept out of training: with all neurons, where any rows are kept out.
+        Error by width on rows kept out of training, where any are: with all neurons, and at the widths tried.
     alpha
         How much the gates of other neurons counted.
     """
@@ -74,18 +74,20 @@ class AbsorptionRecord:
         wide: Network,
         neurons: Mapping[str, IntArray],
         fit: HeadStatistics,
-        held: HeadStatistics | None,
         result: Absorption,
         alpha: float,
+        measured: Mapping[int, float],
     ) -> AbsorptionRecord:
-        """All that the sums say besides the small network: contributions, repeats, errors by width."""
+        """All that the sums say besides the small network: contributions, repeats, errors by width.
+
+        `measured` are mean squared errors of standardised labels, NaN where no rows were kept out.
+        """
         ridge = plan.federation.ridge
 
         def rmse(standardised_loss: float) -> float:
             return float(np.sqrt(standardised_loss)) * plan.recipe.label_std
 
         whole, without = matching.contributions(fit.sums, neurons, ridge=ridge)
-        validation_mse = exact_head(fit, held, ridge).validation_mse
         return cls(
             before=wide,
             after=small_network(wide, result),
@@ -96,7 +98,7 @@ class AbsorptionRecord:
             without={name: rmse(loss) for name, loss in without.items()},
             repeats=matching.repeats(fit.sums, neurons),
             predicted={width: rmse(loss) for width, loss in result.losses[-1].items()},
-            measured={} if validation_mse is None else {wide.spec.hidden: rmse(validation_mse)},
+            measured={width: rmse(error) for width, error in measured.items() if np.isfinite(error)},
             alpha=alpha,
         )
 

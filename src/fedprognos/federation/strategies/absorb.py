@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated
+from functools import partial
+from typing import Annotated, TypeVar
 
 import numpy as np
 from pydantic import BeforeValidator, Field, PlainSerializer, PositiveInt
@@ -36,19 +37,22 @@ from fedprognos.federation.exchanges.fit import ClientModels, masked_mean, train
 from fedprognos.federation.first_models import drop_collapsed, drop_harmful, first_models
 from fedprognos.federation.plan import Plan, Round
 from fedprognos.federation.strategies import Strategy, strategies
-from fedprognos.networks import Epoch, Network, mean_squared_error, solve_head
+from fedprognos.networks import Epoch, HeadStatistics, Network, exact_head, mean_squared_error, solve_head
 from fedprognos.options import Options
 
 FURTHER_RATE = 0.5
 """Learning rate of a further round, as a share of the first one's: it starts near a good network."""
 
-Alphas = Annotated[
-    tuple[Annotated[float, Field(ge=0.0)], ...],
+AS_GOOD = 1.01
+"""A narrower network is taken if its error on kept-out rows is at most this many times that of all neurons."""
+
+Number = TypeVar("Number")
+OneOrSeveral = Annotated[
+    tuple[Number, ...],
     Field(min_length=1),
     BeforeValidator(lambda given: [given] if isinstance(given, int | float) else given),
-    PlainSerializer(lambda alphas: alphas[0] if len(alphas) == 1 else list(alphas)),
+    PlainSerializer(lambda numbers: numbers[0] if len(numbers) == 1 else list(numbers)),
 ]
-"""One number, or several."""
 
 
 class AbsorbOptions(Options):
@@ -58,9 +62,11 @@ class AbsorbOptions(Options):
     """Further rounds train on from the absorbed model and average it."""
     epochs: PositiveInt | None = None
     """Local epochs a round; train.epochs by default."""
-    width: Annotated[float, Field(ge=0.1)] = 1.5
-    """Neurons of the federated layer, in multiples of the widest client's."""
-    alpha: Alphas = (matching.ALPHA, 3.0, 30.0)
+    width: OneOrSeveral[Annotated[float, Field(ge=0.1)]] = (1.5, 2.5, 4.0)
+    """Neurons of the federated layer, in multiples of the widest client's. If you give several, the narrowest is used
+    whose error on rows kept out of training is at most 1 % above that of all neurons; if none is as good, all neurons
+    stay. Without rows kept out, the narrowest is used."""
+    alpha: OneOrSeveral[Annotated[float, Field(ge=0.0)]] = (matching.ALPHA, 3.0, 30.0)
     """How much the gates of the other neurons count against the head when a neuron is priced. If you give several,
     each is tried, and the one whose small network fits the training rows best is used; groups use the first."""
 
@@ -93,33 +99,38 @@ def absorb(cohort: Cohort, plan: Plan, options: AbsorbOptions) -> Iterator[Round
 def absorb_bodies(
     cohort: Cohort, plan: Plan, options: AbsorbOptions, networks: Mapping[str, Network]
 ) -> AbsorptionRecord:
-    """Steps 2 to 4: the clients' networks as one of the width asked for."""
+    """Steps 2 to 4: the clients' networks as one, of the width asked for or chosen on rows kept out of training."""
     widest = max(network.spec.hidden for network in networks.values())
     alone: Bodies = {(name,): network for name, network in networks.items()}
     bodies = in_groups(cohort, plan, alone, widest, options.alpha[0])
     wide, neurons = concat_bodies(bodies)
     fit, held, sums = ask_for_sums(cohort, plan, wide, cohort.clients)
-    width = min(max(int(options.width * widest), 1), wide.spec.hidden)
-    alphas = options.alpha if width < wide.spec.hidden else options.alpha[:1]  # where all stay, alpha decides nothing
-    arrays, ridge = layer_arrays(wide), plan.federation.ridge
-    results = [matching.absorb(arrays, sums, width=width, alpha=a, ridge=ridge, head=fit.sums) for a in alphas]
-    best = best_fit(cohort, plan, [small_network(wide, result) for result in results])
-    return AbsorptionRecord.from_result(plan, wide, neurons, fit, held, results[best], alphas[best])
+    ridge, most = plan.federation.ridge, wide.spec.hidden
+    shrink = partial(matching.absorb, layer_arrays(wide), sums, ridge=ridge, head=fit.sums)
+    measured = {most: errors_of(plan, fit, held)[1]}
+    choosing = held is not None and len(options.width) > 1
+    alphas, best = options.alpha, 0
+    for width in sorted({max(int(multiple * widest), 1) for multiple in options.width}):
+        if width >= most:
+            continue
+        results = [shrink(width=width, alpha=alpha) for alpha in alphas]
+        if choosing or len(results) > 1:
+            # Small networks are run, because the sums ignore how errors feed back through time.
+            small = [small_network(wide, result) for result in results]
+            errors = [errors_of(plan, *evaluate(cohort, plan, cohort.clients, n).head_statistics) for n in small]
+            best = int(np.argmin([training for training, _ in errors]))
+            measured[width] = errors[best][1]
+        if not choosing or measured[width] <= AS_GOOD**2 * measured[most]:
+            break
+    else:
+        results, best = [shrink(width=most, alpha=alphas[0])], 0  # where all stay, alpha decides nothing
+    return AbsorptionRecord.from_result(plan, wide, neurons, fit, results[best], alphas[best], measured)
 
 
-def best_fit(cohort: Cohort, plan: Plan, networks: list[Network]) -> int:
-    """The index of the small network that fits the clients' training rows best.
-
-    The networks are run, because the sums ignore how errors feed back through time. Rows kept out of training are not
-    used here: they compare this method with others.
-    """
-    if len(networks) == 1:
-        return 0
-    errors = []
-    for network in networks:
-        fit, _ = evaluate(cohort, plan, cohort.clients, network).head_statistics
-        errors.append(mean_squared_error(fit, solve_head(fit, plan.federation.ridge)))
-    return int(np.argmin(errors))
+def errors_of(plan: Plan, fit: HeadStatistics, held: HeadStatistics | None) -> tuple[float, float]:
+    """Mean squared errors of a network with its best head: on training rows, and on rows kept out (NaN without any)."""
+    error = exact_head(fit, held, plan.federation.ridge).validation_mse
+    return mean_squared_error(fit, solve_head(fit, plan.federation.ridge)), np.nan if error is None else error
 
 
 def averaged(plan: Plan, clients: ClientModels) -> Network:
