@@ -132,6 +132,14 @@ def merging_rivals(data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def absorb_widths(data_dir: DataDir = None) -> None:
+    """How wide absorption should leave a network, judged on kept-out engines; goes on where it was."""
+    from studies.absorb_widths import write_absorb_widths
+
+    Console().print(write_absorb_widths(data_dir), highlight=False)
+
+
+@app.command()
 def running(data_dir: DataDir = None) -> None:
     """Engines that still run: dropped, their certain rows used, and a survival model; goes on where it was."""
     from studies.still_running import write_still_running

@@ -94,7 +94,7 @@ def difference(gap: Difference | None, digits: int) -> str:
     return f"{f'**{mean}**' if gap.clear else mean}{BLANK}{interval}"
 
 
-def share_of(first: Sample | None, second: Sample | None) -> str:
+def share_of(first: Sample | None, second: Sample | None, digits: int = 0) -> str:
     """By how much the first differs, in percent of the second, with the interval over the seeds that both have.
 
     >>> share_of(Sample({0: 1.0, 1: 1.0}, {}), Sample({0: 2.0, 1: 2.0, 2: 9.0}, {})).replace(BLANK, " ")
@@ -104,7 +104,7 @@ def share_of(first: Sample | None, second: Sample | None) -> str:
     if first is None or second is None or gap is None:
         return NOTHING
     theirs = float(np.mean([second.by_seed[seed] for seed in first.by_seed.keys() & second.by_seed.keys()]))
-    mean, low, high = (None if end is None else percent(end / theirs, 0) for end in (gap.mean, gap.low, gap.high))
+    mean, low, high = (None if end is None else percent(end / theirs, digits) for end in (gap.mean, gap.low, gap.high))
     return f"{mean} ({low} to {high})" if low is not None else str(mean)
 
 

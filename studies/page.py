@@ -12,7 +12,16 @@ from pathlib import Path
 
 from fedprognos.errors import DataError
 from fedprognos.files import read_json, write_text
-from studies import few_machines, intervals, merging_rivals, own_tables, paper_controls, paper_factors, still_running
+from studies import (
+    absorb_widths,
+    few_machines,
+    intervals,
+    merging_rivals,
+    own_tables,
+    paper_controls,
+    paper_factors,
+    still_running,
+)
 from studies.lines import comparisons
 from studies.markdown import shown
 from studies.paper import paper
@@ -78,7 +87,15 @@ def study_files() -> dict[Path, str]:
     files[STUDY_PAGE] = study_page.page(STUDY_PAGE.with_suffix(""))
     pages = {
         study.RESULTS: study.page
-        for study in (few_machines, intervals, merging_rivals, own_tables, paper_factors, still_running)
+        for study in (
+            absorb_widths,
+            few_machines,
+            intervals,
+            merging_rivals,
+            own_tables,
+            paper_factors,
+            still_running,
+        )
     }
     pages |= {table.results: partial(paper_controls.page, table) for table in paper_controls.TABLES}
     measured = {results: page for results, page in pages.items() if results.is_file()}
