@@ -56,9 +56,10 @@ Differences are to keeping all neurons (concat), seed by seed, with 95 % interva
 - *Spectral Pruning's rule* (Furuya et al., 2022): the neurons that predict the outputs of all others best, one after
   another; weights that read a pruned neuron read its prediction. Head and gates have no part in the choice.
 - *ZipIt's merging* (Stoica et al., 2024): neurons whose outputs correlate become one, their mean; here by average
-  linkage. *With least squares*, as in PLeaS (Nasery et al., 2024): what reads the merged neurons is fitted to sums.
+  linkage. *With least squares*: what reads the merged neurons is fitted to sums.
 - *Git Re-Basin* (Ainsworth et al., 2023): permutations by weights, then the average. *Permuted by outputs*: the same by
-  correlation of outputs. *RegMean* (Jin et al., 2023): the closed form from each client's inner products, after that.
+  correlation of outputs. After that, *PLeaS* (Nasery et al., 2024): neurons brought together become their mean, and
+  what reads them is fitted by least squares; *RegMean* (Jin et al., 2023): the closed form from each client's sums.
 
 `python -m studies merging-rivals` measures what is missing and makes this page."""
 
@@ -115,10 +116,12 @@ def errors(bench: Bench) -> dict[str, float]:
     networks = [bodies[name] for name in names]
     sizes = [float(bench.scenario.clients[name].rows) for name in names]
     by_weights = rebasin(networks, sizes)
-    by_outputs = permuted_by_outputs(networks, whole.sums[-1], int(np.argmax(sizes)))
+    orders = orders_by_outputs(networks, whole.sums[-1], int(np.argmax(sizes)))
+    by_outputs = [permuted(network, order) for network, order in zip(networks, orders, strict=True)]
     measured[f"average as they come, {client_width}"] = error(averaged(networks, sizes))
     measured[f"Git Re-Basin, {client_width}"] = error(averaged(by_weights, sizes))
     measured[f"permuted by outputs, {client_width}"] = error(averaged(by_outputs, sizes))
+    measured[f"permuted by outputs, PLeaS, {client_width}"] = error(fitted_average(whole, orders, sizes))
     aligned = dict(zip(names, by_outputs, strict=True))
     measured[f"permuted by outputs, RegMean, {client_width}"] = error(regmean(bench.cohort(), plan, aligned))
     return measured
@@ -229,17 +232,27 @@ def _nearest_order(target: Network, network: Network) -> IntArray:
     return order
 
 
-def permuted_by_outputs(networks: list[Network], sums: OutputSums, reference: int) -> list[Network]:
-    """Each network permuted so that its outputs correlate most with those of one network."""
+def orders_by_outputs(networks: list[Network], sums: OutputSums, reference: int) -> list[IntArray]:
+    """The order of each network's neurons in which its outputs correlate most with those of one network."""
     _, covariance = sums.moments(starts=True)
     deviation = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
     correlation = covariance / np.outer(deviation, deviation)
-    ends = np.cumsum([network.spec.hidden for network in networks])
-    blocks = [np.arange(end - n.spec.hidden, end) for end, n in zip(ends, networks, strict=True)]
-    return [
-        permuted(network, linear_sum_assignment(-correlation[np.ix_(blocks[reference], block)])[1])
-        for network, block in zip(networks, blocks, strict=True)
-    ]
+    blocks = _blocks([network.spec.hidden for network in networks])
+    return [linear_sum_assignment(-correlation[np.ix_(blocks[reference], block)])[1] for block in blocks]
+
+
+def fitted_average(whole: SideBySide, orders: list[IntArray], sizes: list[float]) -> Network:
+    """Neurons that an order brings together become one, their weighted mean; what reads them is fitted to sums."""
+    blocks = _blocks([len(order) for order in orders])
+    everywhere = np.eye(whole.network.spec.hidden)
+    aligned = [everywhere[block[order]] for block, order in zip(blocks, orders, strict=True)]
+    rows = np.average(aligned, axis=0, weights=sizes)
+    return merged(whole, rows, *predicted_by(rows, whole.sums[-1]))
+
+
+def _blocks(widths: list[int]) -> list[IntArray]:
+    """Where each network's neurons stand in the wide one."""
+    return np.split(np.arange(sum(widths)), np.cumsum(widths)[:-1])
 
 
 def permuted(network: Network, order: IntArray) -> Network:

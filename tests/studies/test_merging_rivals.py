@@ -12,9 +12,10 @@ from fedprognos.networks import Network, NetworkSpec
 from studies.merging_rivals import (
     averaged,
     cells,
+    fitted_average,
+    orders_by_outputs,
     page,
     permuted,
-    permuted_by_outputs,
     rebasin,
     spectrally_pruned,
     zipped,
@@ -52,7 +53,9 @@ def alike(network: Network, expected: Network) -> bool:
 
 
 def test_permutations_are_found_by_weights_and_by_outputs(copies: list[Network], whole: SideBySide) -> None:
-    for merged in (rebasin(copies, SIZES), permuted_by_outputs(copies, whole.sums[-1], 0)):
+    orders = orders_by_outputs(copies, whole.sums[-1], 0)
+    by_outputs = [permuted(network, order) for network, order in zip(copies, orders, strict=True)]
+    for merged in (rebasin(copies, SIZES), by_outputs):
         assert alike(averaged(merged, SIZES), copies[0])
     assert not alike(averaged(copies, SIZES), copies[0])
 
@@ -61,6 +64,7 @@ def test_copies_are_pruned_or_merged_without_loss(copies: list[Network], whole: 
     assert alike(spectrally_pruned(whole, 6), copies[0])
     assert alike(zipped(whole, 6, least_squares=False), copies[0])
     assert alike(zipped(whole, 6, least_squares=True), copies[0])
+    assert alike(fitted_average(whole, orders_by_outputs(copies, whole.sums[-1], 0), SIZES), copies[0])
 
 
 def test_the_page_names_what_is_missing() -> None:
