@@ -30,7 +30,7 @@ from studies.places import LIFE, REMARKS, TIMES, Places
 from studies.record import Record, changed_options, read_record
 from studies.study import page as study_page
 from studies.tables_bars import bars_table
-from studies.tables_comparison import glance_table
+from studies.tables_comparison import OURS, glance_table
 from studies.tables_page import TITLES, tables_page
 
 INTRODUCTION = """\
@@ -45,7 +45,10 @@ after its run. Concat keeps every client's neurons and merges none; Absorb folds
 them. Errors are those of the head that the preset publishes."""
 GLANCE = """\
 `{preset}`, {head} head, clients {clients}. {rivals}Bold: the lowest error."""
-RIVALS = "Training alone and central training stand at the head that is best on the test, which favours them. "
+RIVALS = (
+    "Concat, Absorb and what trains no network have this head; all others stand at the head that is best on the test, "
+    "which favours them. "
+)
 OUTDATED = """\
 **Made before the presets changed.** These presets have other options today than in the runs behind these pages, so that
 running them again gives other numbers. Options that are new since then are not compared."""
@@ -145,7 +148,8 @@ def _outdated(records: Mapping[str, Record]) -> list[str]:
 def _glance(tuned: Record) -> list[str]:
     """The first scenario at the head that is published, beside ridge regression."""
     compared = comparisons(tuned)[0]
-    rivals = RIVALS if any(line.method.kind in ("local", "central") for line in compared.lines) else ""
+    trained = {line.name for line in compared.lines if line.method.kind != "baseline"}
+    rivals = RIVALS if trained - OURS and len({line.head for line in compared.lines} - {None}) > 1 else ""
     clients = ", ".join(compared.clients)
     words = GLANCE.format(preset=tuned.preset, clients=clients, head=compared.main_head, rivals=rivals)
     return [words, glance_table(compared)]

@@ -9,6 +9,8 @@ from studies.lines import HEADS, Column, Comparison, Line
 from studies.markdown import NOTHING, difference, rounds, sample, size, table
 from studies.samples import paired
 
+OURS = frozenset({"concat", "absorb", "direct", "reservoir"})
+"""Methods that stand at the head that is published; all others stand at their best one."""
 COSTS = ["width", "parameters", "local epochs", "bytes", "round"]
 
 
@@ -32,15 +34,12 @@ def comparison_table(compared: Comparison, lines: Sequence[Line] | None = None) 
 
 
 def glance_table(compared: Comparison) -> str:
-    """Methods at the head that is published, beside ridge regression: errors, neurons and bytes.
-
-    Training alone and central training stand at their own best head on the test, which favours them.
-    """
-    lines = [line for line in compared.lines if line.head == compared.main_head and line.method.kind == "federated"]
+    """`OURS` at the head that is published, the others at their best one, and ridge: errors, neurons and bytes."""
+    lines = [line for line in compared.lines if line.head == compared.main_head and line.name in OURS]
     lines += [line for line in compared.lines if line.name == "ridge" and not line.client]
     rivals: dict[tuple[str, str, bool], list[Line]] = {}
     for line in compared.lines:
-        if line.method.kind in ("local", "central"):
+        if line.name not in OURS and line.method.kind != "baseline":
             rivals.setdefault((line.name, line.client, line.own), []).append(line)
     lines += [_best_head(compared, same) for same in rivals.values()]
     lowest = {column: _lowest(lines, column) for column in compared.columns}
