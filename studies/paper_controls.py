@@ -37,7 +37,8 @@ KEPT_OUT = 0.2
 """Share of each battery's training cycles, the latest, that choose the round where `kept_out` asks for it."""
 PAIRED = """\
 Error after the last round minus that of FedMA, seed by seed, with 95 % intervals. Bold: the interval leaves zero out.
-Others show no difference; one without an interval is of one seed."""
+Others show no difference; one without an interval is of one seed. Intervals are not corrected for their number: of
+twenty, one leaves zero out by chance."""
 TRAINED_ON = {"all": "all three", "B0006+B0018": "B0006 B0018"}
 KEPT = "All three batteries train. Cycles kept out choose the round, which stands below the error."
 BATTERY_PAGE = """\
@@ -350,7 +351,8 @@ def _size(table_: Table, results: Results, size: Size) -> list[str]:
     printed = table_.printed
     parts = [
         f"## {size.name}, {size.rounds} rounds of {size.epochs} epochs",
-        f"{size.seeds} seed{'s' if size.seeds > 1 else ''}. Size in the paper: {printed.neurons} neurons, "
+        f"Up to {size.seeds} seed{'s' if size.seeds > 1 else ''}, one where no ± stands. Size in the paper: "
+        f"{printed.neurons} neurons, "
         f"{printed.rounds} rounds of {printed.fedma_epochs} epochs.",
     ]
     picks = ("round 1", "last", "best on test")

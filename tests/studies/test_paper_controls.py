@@ -17,6 +17,7 @@ from studies.paper_controls import (
     ENGINE_TABLE,
     FEDAVG,
     FEDMA,
+    FIRST,
     LOCAL,
     Cell,
     Size,
@@ -67,8 +68,8 @@ def test_every_cell_has_a_name_of_its_own_and_what_matching_is_worth_comes_first
         assert len(keys) == len(set(keys))
     trainings = list(cells(table, table.sizes[0]))
     assert {cell.course for cell in trainings} == set(COURSES)
-    first = [cell for cell in trainings if cell.scenario == trainings[0].scenario][: 3 * table.sizes[0].seeds]
-    assert {cell.course for cell in first} == set(COURSES[:3])
+    first = [cell for cell in trainings if cell.scenario == trainings[0].scenario][: FIRST * table.sizes[0].seeds]
+    assert {cell.course for cell in first} == set(COURSES[:FIRST])
 
 
 def test_what_is_equal_has_as_many_local_epochs_as_fedma() -> None:
