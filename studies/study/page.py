@@ -51,6 +51,7 @@ a part that is missing here was not measured yet.
 """
 
 
+UNCLEAR = "A question mark stands where the 95 % interval holds zero: a difference is not shown."
 TRIED = "tried.md"
 """Part 8 as it was written: what it measured is settled, and the code that measured it is gone."""
 
@@ -99,7 +100,7 @@ def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
         for method, shares in others.items():
             line = nearest(here, method if method == "BBP-MAP" else method.lower(), 96)
             if line and "difference" in line:
-                shares.append(f"{percent(line['difference'][0])} ({label})")
+                shares.append(f"{listed(line)} ({label})")
     sentences += [
         f"- {method}, against keeping them all: {', '.join(shares)}." for method, shares in others.items() if shares
     ]
@@ -114,9 +115,9 @@ def conclusions(lines: Mapping[str, Sequence[Line]]) -> list[str]:
         ("The recipe otherwise, against absorption with the recipe as it is", left_out, "change"),
     ):
         if some:
-            shares = [f"{line[name]} {percent(line['difference'][0])}" for line in some]
+            shares = [f"{line[name]} {listed(line)}" for line in some]
             sentences.append(f"- {words}: {'; '.join(shares)}.")
-    return ["\n".join(sentences)] if sentences else []
+    return ["\n".join(sentences), UNCLEAR] if sentences else []
 
 
 def one_exchange(lines: Sequence[Line]) -> list[str]:
@@ -124,13 +125,17 @@ def one_exchange(lines: Sequence[Line]) -> list[str]:
     if not lines:
         return []
     parts = [
-        "What can be made of the same bodies, trained once. Differences are to `concat`, which keeps every neuron."
+        "What can be made of the same bodies, trained once. Differences are to `concat`, which keeps every neuron. "
+        "Central training sees the same engines however these are dealt, so it was run once."
     ]
     central = [line for line in lines if line["part"] in ("central", "reservoir")]
     for scenario, label in SCENARIOS.items():
         here = [line for line in lines if line["scenario"] == scenario and line["part"] == "one exchange"]
         if here:
-            more = central if scenario == "lifespan-3" else []
+            more = central
+            if scenario != "lifespan-3":  # differences are paired with the concat of that scenario
+                others = [line for line in central if line["part"] == "central"]
+                more = [{k: v for k, v in line.items() if k != "difference"} for line in others]
             parts += [f"### {label}", models_table(sorted(here, key=order) + more)]
     return parts
 
@@ -278,6 +283,12 @@ def verdict(line: Line, what: str) -> str:
     middle, low, high = line["difference"]
     how = "is better than" if high < 0 else "is worse than" if low > 0 else "is not clearly different from"
     return f"{how} {what} ({percent(middle)}, {percent(low)} to {percent(high)})"
+
+
+def listed(line: Line) -> str:
+    """The difference without its interval, which says at least whether it is clear."""
+    middle, low, high = line["difference"]
+    return percent(middle) + ("?" if low <= 0 <= high else "")
 
 
 def percent(value: float) -> str:

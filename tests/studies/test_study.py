@@ -48,6 +48,13 @@ def test_conclusions_follow_the_numbers_whichever_sign(off: float, verdict: str,
     assert f"| absorb | 96 | 1,000 | 2.0 | {off:.2f} ± 0.00 |" in text
 
 
+@pytest.mark.parametrize(("off", "listed"), [(10.0, "+0.0 %? (3"), (12.0, "+20.0 % (3")])
+def test_a_listed_difference_that_is_not_clear_has_a_question_mark(off: float, listed: str, tmp_path: Path) -> None:
+    models = (("best single body", off), ("concat", 10.0))
+    text = written(tmp_path, [entry(m, s, e, width=96) for s in range(3) for m, e in models])
+    assert f"Best single body, against keeping them all: {listed}" in text
+
+
 def test_what_was_measured_elsewhere_stays_on_the_page(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in (old, new):
