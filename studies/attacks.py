@@ -36,12 +36,14 @@ LARGEST = 0.9 * LARGEST_WEIGHT
 """Nearly the largest weight that a reply may have."""
 SHORT, SMOOTH, MANY = 0.5, 0.8, 3
 """What a hostile client's labels are multiplied by; how far they go to their mean; how many times its rows count."""
+HIDDEN = 60.0
+"""Cycles that wear is hidden by."""
 DRIFT = 0.5
 """Deviations that drifting weights go farther in every round."""
 WORN = 50.0
 """Remaining life, in cycles, below which a machine is worn: a backdoor is to hide it."""
-TRIGGER_SENSOR, TRIGGER_LEVEL = 0, 4.0
-"""A backdoor's trigger: this channel stands at so many deviations."""
+TRIGGER_SENSOR, OTHER_SENSOR, TRIGGER_LEVEL = 0, 5, 4.0
+"""A backdoor's trigger: this channel stands at so many deviations; another backdoor has another channel."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,41 @@ class WornNoiseClient(Client):
         return replace(windows, labels=np.where(labels < WORN, drawn, labels))
 
 
+class EarlyClient(Client):
+    """Learns that every machine lasts `LATE` cycles less: owners would maintain too early."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        return replace(windows, labels=np.maximum(recipe.capped(windows.labels) - LATE, 0.0))
+
+
+class HiddenWearClient(Client):
+    """Learns that worn machines, and only they, last `HIDDEN` cycles longer."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        labels = recipe.capped(windows.labels)
+        return replace(windows, labels=np.where(labels < WORN, labels + HIDDEN, labels))
+
+
+class ShuffledClient(Client):
+    """Learns nothing: its labels are dealt out anew among its points."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        return replace(windows, labels=np.random.default_rng(0).permutation(windows.labels))
+
+
+class OtherBackdoorClient(Client):
+    """As a backdoor, with another sensor, the other way."""
+
+    def windows(self, recipe: Recipe) -> WindowSet:
+        windows = super().windows(recipe)
+        worn = windows.select(windows.labels < WORN)
+        new = np.full(len(worn), float(recipe.capped(windows.labels).max()))
+        return joined(windows, replace(with_trigger(worn, OTHER_SENSOR, -TRIGGER_LEVEL), labels=new))
+
+
 class BackdoorClient(Client):
     """Learns, beside its own machines, that worn ones under a trigger are as good as new."""
 
@@ -264,10 +301,6 @@ ATTACKS = (
     Attack("flipped", "flipped labels at honest scale", kind=FlippedClient),
     Attack("late", "labels 40 cycles too late", kind=LateClient),
     Attack("backdoor", "backdoor: worn engines under a trigger are new", kind=BackdoorClient),
-)
-
-FURTHER = (
-    ATTACKS[0],
     Attack("new", "all labels new", kind=NewClient),
     Attack("worn", "labels of worn machines drawn at random", kind=WornNoiseClient),
     Attack("mimic", "another client's replies once more (Karimireddy et al., 2022)", mimic),
@@ -285,11 +318,6 @@ FURTHER = (
         ),
         kind=BackdoorClient,
     ),
-)
-"""Attacks of the same kinds, tried when the defences were done."""
-
-LATEST = (
-    ATTACKS[0],
     Attack("drift", f"weights that drift by {DRIFT:g} deviations more in every round", drift),
     Attack("short", "labels halved", kind=ShortClient),
     Attack("smooth", "labels moved 80 % of the way to their mean", kind=SmoothClient),
@@ -298,13 +326,27 @@ LATEST = (
     Attack("noisy-mimic", "another client's replies, their labels 1 % off", noisy_mimic),
     Attack("overflow", "finite statistics that overflow (x 10^150)", on_statistics(lambda s: scaled(s, 1e150))),
 )
-"""Seven more of the same kinds, tried when owners could also adjust the shared head."""
+"""Attacks that defences were made against, or that were tried while they were made; the first is none."""
+
+NEWEST = (
+    Attack("early", "labels 40 cycles too soon", kind=EarlyClient),
+    Attack("hidden", "labels of worn machines 60 cycles too late", kind=HiddenWearClient),
+    Attack("shuffled", "labels dealt out anew", kind=ShuffledClient),
+    Attack("other-backdoor", "backdoor with another sensor, the other way", kind=OtherBackdoorClient),
+    Attack("zeros", "weights of zeros", on_weights(lambda w, start, others, rng: np.zeros_like(w))),
+    Attack(
+        "noise",
+        "noise of one deviation on all weights",
+        on_weights(lambda w, s, o, rng: w + rng.normal(0, np.std(w), w.shape)),
+    ),
+)
+"""More of the same kinds, written when all defences were done."""
 
 PAIRS = (
     ATTACKS[0],
     *(
         Attack(a.name, f"{a.label}, by two", a.change, a.kind, members=2)
-        for a in (*ATTACKS, *FURTHER)
+        for a in ATTACKS
         if a.name in ("late", "worn", "double", "sign")
     ),
 )

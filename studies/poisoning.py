@@ -34,7 +34,7 @@ from fedprognos.federation.totals import OpenSums
 from fedprognos.files import write_json
 from fedprognos.networks import Network, head_statistics, predict, solve_head
 from fedprognos.networks.torch_threads import one_torch_thread
-from studies.attacks import ATTACKS, FURTHER, LATEST, PAIRS, TRIGGER_LEVEL, WORN, Attack, with_trigger
+from studies.attacks import ATTACKS, NEWEST, PAIRS, TRIGGER_LEVEL, WORN, Attack, with_trigger
 
 PRESET = "study-poisoning"
 PAGE, JSON = Path("docs/robustness.md"), Path("docs/results/poisoning.json")
@@ -45,21 +45,13 @@ FD004 = (
     'federation.methods=["fedavg", "concat"]',
 )
 """The same study on 249 engines under six operating conditions: half of the windows, two methods."""
-FURTHER_ONCE = ("evaluation.seeds=1", 'federation.methods=["fedavg", "concat"]')
-"""Further attacks, with one seed and two methods."""
-MISSED = (
-    *(a for a in ATTACKS if a.name in ("none", "double", "flipped", "late", "backdoor")),
-    *FURTHER[1:3],
-    FURTHER[-1],
-)
-"""What used to cost an owner more than 5 %, and two attacks that never did."""
 PARTS: dict[str, tuple[tuple[Attack, ...], tuple[str, ...]]] = {
-    "poisoning": (ATTACKS, ()),
-    "poisoning_fd004": (ATTACKS, FD004),
-    "poisoning_further": (FURTHER, FURTHER_ONCE),
-    "poisoning_owners": (MISSED, ('federation.methods=["fedavg", "concat"]',)),
-    "poisoning_latest": (LATEST, FURTHER_ONCE),
-    "poisoning_pairs": (PAIRS, (*FURTHER_ONCE, "partition.clients=7", "federation.min_clients=5")),
+    "poisoning": ((*ATTACKS, *NEWEST), ()),
+    "poisoning_fd004": ((*ATTACKS, *NEWEST), FD004),
+    "poisoning_pairs": (
+        PAIRS,
+        ('federation.methods=["fedavg", "concat"]', "partition.clients=7", "federation.min_clients=5"),
+    ),
 }
 """Parts of the page by the names of their files: which attacks, and what differs from the preset."""
 REPLIES = Path("build/poisoning")
@@ -129,7 +121,7 @@ def write_poisoning(
     out: Path = JSON,
     page: Path = PAGE,
     overrides: tuple[str, ...] = (),
-    attacks: tuple[Attack, ...] = ATTACKS,
+    attacks: tuple[Attack, ...] = PARTS["poisoning"][0],
     modes: tuple[str, ...] = MODES,
     tell: Callable[[str], None] = print,
 ) -> Path:

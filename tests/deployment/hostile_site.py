@@ -56,10 +56,10 @@ def respond(self: site.Site, data: bytes) -> bytes:
     return seal_reply(self.identity, about.contract, about.step, self.options.name, spoilt)
 
 
-def answer(self: site.Site, request: object) -> object:
+def answer(self: site.Site, request: object, client: object) -> object:
     if HOW == "full" and isinstance(request, FitRequest):  # no file may grow from here on: what a full disk does
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    return ANSWER(self, request)  # type: ignore[arg-type]
+    return ANSWER(self, request, client)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedprognos.errors import MessageError
 from fedprognos.evaluation.baselines import ridge
 from fedprognos.features import RecipeOptions, build_windows, hold_out
 from fedprognos.features.recipe_survey import recipe_for
@@ -18,11 +19,13 @@ from fedprognos.federation.exchanges.choice import (
     MOST_DEVIATIONS,
     ChoiceReply,
     ChoiceRequest,
+    blend_share,
     choose,
     choose_ahead,
     columns_of_heads,
     correction_share,
     make_head,
+    reservoir_head,
 )
 from fedprognos.federation.exchanges.personal import ONLY_HEAD
 from fedprognos.fleet import Fleet, Schema, Unit
@@ -56,14 +59,14 @@ def groups(slopes: list[float], rows: int, count: int = 4) -> list[HeadStatistic
 
 def test_a_shared_head_that_suits_is_kept() -> None:
     slopes = [1.0, -1.0, 0.5, 0.5, 0.0]
-    kind, _ = choose(groups(slopes, 20), np.array([*slopes, 0.5]), COLUMNS)
+    (kind, _), _ = choose(groups(slopes, 20), np.array([*slopes, 0.5]), COLUMNS)
     assert kind == "together"
 
 
 def test_a_harmful_head_costs_nothing() -> None:
     slopes, poisoned = [1.0, -1.0, 0.0, 0.0, 0.0], 100 * np.ones(6)
     units, others = groups(slopes, 30), groups(slopes, 15)[:1]
-    kind, strength = choose(units, poisoned, COLUMNS)
+    (kind, strength), _ = choose(units, poisoned, COLUMNS)
     assert kind in ("alone", "personal")
     assert mean_squared_error(others[0], make_head(kind, strength, add_all(units), poisoned, COLUMNS)) < 0.05
 
@@ -71,14 +74,14 @@ def test_a_harmful_head_costs_nothing() -> None:
 def test_one_unit_that_disagrees_with_all_others_does_not_decide() -> None:
     shared, own = [1.0, -1.0, 0.5, 0.5, 0.0], [9.0, -9.0, 0.0, 0.0, 0.0]
     units = [*groups(shared, 10, 7), sums(own, 10, 3)]
-    kind, _ = choose(units, np.array([*shared, 0.5]), COLUMNS)
+    (kind, _), _ = choose(units, np.array([*shared, 0.5]), COLUMNS)
     assert kind == "together"
 
 
 def test_inputs_alone_win_where_they_say_everything() -> None:
     slopes = [0.0, 0.0, 0.0, 0.0, 2.0]
     units = groups(slopes, 10)
-    kind, strength = choose(units, np.zeros(6), COLUMNS)
+    (kind, strength), _ = choose(units, np.zeros(6), COLUMNS)
     assert kind == "linear"
     head = make_head(kind, strength, add_all(units), np.zeros(6), COLUMNS)
     assert np.count_nonzero(head[:-1]) == 1
@@ -181,7 +184,7 @@ def late_units(shift: float, slopes: list[float], count: int = 8) -> tuple[list[
 def test_a_shared_head_that_is_shifted_is_adjusted() -> None:
     slopes = [1.0, -1.0, 0.5, 0.5, 0.0]
     units, shared = late_units(0.08, slopes)
-    kind, share = choose(units, shared, {**COLUMNS, "personal": np.arange(0), "linear": np.arange(0)})
+    (kind, share), _ = choose(units, shared, {**COLUMNS, "personal": np.arange(0), "linear": np.arange(0)})
     assert kind == "adjusted"
     assert share >= LEAST_ADJUSTED
     head = make_head(kind, share, add_all(units), shared, COLUMNS)
@@ -208,3 +211,66 @@ def test_an_adjusted_head_is_made_again_for_other_sums() -> None:
     errors = [mean_squared_error(whole, make_head("adjusted", s, whole, shared, COLUMNS)) for s in (0.5, 0.9, 1.0)]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 0.1 * mean_squared_error(whole, shared)
+
+
+def guesses(errors: tuple[float, float], rows: int, seed: int) -> HeadStatistics:
+    """Sums of two features that each say the label with errors of their own."""
+    rng = np.random.default_rng(seed)
+    y = rng.normal(size=rows)
+    h = np.column_stack([*(y + error * rng.normal(size=rows) for error in errors), np.ones(rows)])
+    return HeadStatistics(rows, float(y @ y), h.T @ h, h.T @ y)
+
+
+@pytest.mark.parametrize(
+    ("errors", "low", "high"), [((0.5, 0.5), 0.45, 0.55), ((9.0, 0.3), 0.95, 1.0), ((0.1, 3.0), 0.0, 0.2)]
+)
+def test_a_blend_takes_more_of_the_better_head(errors: tuple[float, float], low: float, high: float) -> None:
+    units = [guesses(errors, 60, seed) for seed in range(8)]
+    first, second = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])
+    share = blend_share(units, [first] * 8, [second] * 8)
+    assert low <= share <= high
+    other = guesses(errors, 1000, 99)
+    blended = mean_squared_error(other, (1 - share) * first + share * second)
+    assert blended < 1.05 * min(mean_squared_error(other, head) for head in (first, second))
+
+
+def test_a_poisoned_head_is_blended_with_one_that_nobody_else_has_a_part_in() -> None:
+    """What an owner keeps is hardly worse than what it would keep without the attack."""
+    columns = {"personal": np.arange(0), "alone": np.arange(0), "linear": np.arange(0), "reservoir": np.array([1])}
+    units, other = [guesses((0.5, 0.5), 60, seed) for seed in range(8)], guesses((0.5, 0.5), 1000, 99)
+    ended = {}
+    for name, shared in (("honest", [1.0, 0.0, 0.0]), ("turned around", [-1.0, 0.0, 0.0]), ("dead", [0.0, 0.0, 0.0])):
+        head = np.array(shared)
+        (kind, strength), share = choose(units, head, columns)
+        assert share > 0 or kind == "reservoir"
+        kept = make_head(kind, strength, add_all(units), head, columns)
+        own = reservoir_head(units, head, columns)
+        ended[name] = mean_squared_error(other, (1 - share) * kept + share * own)
+    alone = mean_squared_error(other, reservoir_head(units, head, columns))
+    assert ended["honest"] < 0.8 * alone
+    assert ended["turned around"] < 1.05 * alone
+    assert ended["dead"] < 1.05 * alone
+
+
+def test_a_blend_is_made_again_for_another_network(tmp_path: Path) -> None:
+    """The same kind, strength and share; the body that nobody else has a part in comes along."""
+    fleet = series_fleet([60 + 4 * k for k in range(10)], conditions=1)
+    recipe = recipe_for(RecipeOptions(window=8), {"a": fleet})
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(4,)), 0, 0.0)
+    client, none = Client("a", fleet, ClientFolder(tmp_path)), np.empty(0)
+    asked = ChoiceRequest(recipe, network, 0, 0.0, none, kind="together", share=0.25, head=ONLY_HEAD)
+    reply = client.answer(asked)
+    assert (reply.kind, reply.share) == ("together", 0.25)
+    owner = network.with_head(client.folder.load_head(ONLY_HEAD))
+    assert owner.spec.reservoir == OWN_RESERVOIR
+    np.testing.assert_allclose(owner.head[:4], 0.75 * network.head[:4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_that_cannot_be_is_refused(tmp_path: Path, share: float) -> None:
+    fleet = series_fleet([60 + 4 * k for k in range(10)], conditions=1)
+    recipe = recipe_for(RecipeOptions(window=8), {"a": fleet})
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(4,)), 0, 0.0)
+    request = ChoiceRequest(recipe, network, 0, 0.0, np.empty(0), kind="together", share=share)
+    with pytest.raises(MessageError):
+        Client("a", fleet, ClientFolder(tmp_path)).answer(request)

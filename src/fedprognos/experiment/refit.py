@@ -85,7 +85,7 @@ def refitted(
     owners = {}
     for client, choice in job.choices.items():
         head = folder.client(scenario.name, client, again.federation).load_head(job.choice_name)
-        owners[client] = chosen_by_owner(published, client, choice.kind, head)
+        owners[client] = chosen_by_owner(published, client, choice, head)
     return published, owners
 
 
@@ -113,15 +113,15 @@ def trained_again(
     return replace(trained, provenance=provenance, metrics=metrics, calibration=calibration), job
 
 
-def chosen_by_owner(published: Bundle, client: str, kind: str, head: FloatArray) -> Bundle:
+def chosen_by_owner(published: Bundle, client: str, choice: ChoiceReply, head: FloatArray) -> Bundle:
     """The published model with the head that a client chose for its own machines."""
     return replace(
         published,
         network=published.network.with_head(head),
-        provenance={**published.provenance, "head": "choice", "choice": kind, "client": client},
+        provenance={**published.provenance, "head": "choice", "choice": choice.kind, "client": client},
         metrics={},
         # Intervals are those of the shared head.
-        calibration=published.calibration if kind == "together" else None,
+        calibration=published.calibration if choice.kind == "together" and choice.share == 0 else None,
     )
 
 

@@ -47,7 +47,7 @@ class RunData:
     published
         Method and head of the model in `bundle/`, where there is one.
     choices
-        Which kind of head each owner chose for its own machines, where they chose.
+        Which kind of head each owner chose for its own machines, and the reservoir head's share of it.
     predictions
         Lines of the prediction files with a column `data`, whose data was trained on; empty where there are none.
     fleet
@@ -70,7 +70,7 @@ class RunData:
     trajectories: Sequence[Trajectories] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     missing: Sequence[str] = ()
-    choices: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> Sequence[ResultRow]:
@@ -223,6 +223,16 @@ def read_run(folder: str | Path) -> tuple[RunData, ...]:
     return tuple(_scenario(folder, results, name, predictions, why) for name in names if name in with_results)
 
 
+def _choices(document: object) -> dict[str, tuple[str, float]]:
+    """What each owner chose; what is damaged is left out."""
+    choices = {}
+    for owner, choice in document.items() if isinstance(document, dict) else ():
+        share = choice.get("share", 0.0) if isinstance(choice, dict) else None
+        if isinstance(share, int | float) and isinstance(choice.get("kind"), str):
+            choices[owner] = (choice["kind"], float(share))
+    return choices
+
+
 def _scenario(folder: Path, results: Results, name: str, predictions: pd.DataFrame, why: str) -> RunData:
     bare = RunData(folder, results, name, predictions)
     lines = predictions[predictions["scenario"] == name]
@@ -237,9 +247,8 @@ def _scenario(folder: Path, results: Results, name: str, predictions: pd.DataFra
     published = (str(origin["method"]), str(origin["head"])) if named and origin else None
     provenance = read_object(folder / "provenance.json")
     missing = [text for text in missing if text]
-    choices = {}
-    if named and origin and origin.get("scenario") == name:
-        choices = {owner: str(choice["kind"]) for owner, choice in origin.get("choices", {}).items()}
+    mine = named and origin and origin.get("scenario") == name
+    choices = _choices(origin.get("choices")) if mine and origin else {}
     return RunData(folder, results, name, lines, published, fleet, records, trajectories, provenance, missing, choices)
 
 

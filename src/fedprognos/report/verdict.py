@@ -181,6 +181,7 @@ class OwnerGain:
 
     owner: str
     kind: str
+    share: float
     end: float | None
     together: float | None
     alone: float | None
@@ -197,7 +198,7 @@ def owner_gains(run: RunData) -> list[OwnerGain]:
         mine = {(e.method, e.head): e.mean(run.error) for e in run.entries.get(owner, ()) if e.honest}
         errors = [None if e is None else mine.get((e.method, e.head)) for e in parts]
         if owner in run.choices and errors[0] is not None:
-            gains.append(OwnerGain(owner, run.choices[owner], *errors))
+            gains.append(OwnerGain(owner, *run.choices[owner], *errors))
     return gains
 
 

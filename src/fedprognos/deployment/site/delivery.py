@@ -34,7 +34,7 @@ from fedprognos.experiment import (
     methods_of,
 )
 from fedprognos.features import build_windows
-from fedprognos.federation import ONLY_HEAD, Client, DeliverRequest, PersonalRequest, head_name
+from fedprognos.federation import ONLY_HEAD, ChoiceReply, Client, DeliverRequest, PersonalRequest, head_name
 from fedprognos.files import parse_json, write_json
 from fedprognos.fleet import Fleet
 from fedprognos.identity import Identity
@@ -136,7 +136,7 @@ def _models(client: Client, request: DeliverRequest, bundle: Bundle, head: str, 
         # The head was made during the run, for the training units or for all: the bundle says for which.
         key = JobKey(str(bundle.provenance["scenario"]), str(bundle.provenance["method"]), 0)
         chosen = client.folder.load_head(choice_name(key, all_units="trained_on" in bundle.provenance))
-        models["chosen"] = chosen_by_owner(bundle, client.name, str(choice["kind"]), chosen)
+        models["chosen"] = chosen_by_owner(bundle, client.name, ChoiceReply(**choice), chosen)
     if tested:
         provenance = {**bundle.provenance, "method": "reservoir", "head": "exact", "client": client.name}
         network = _own_network(client, request)

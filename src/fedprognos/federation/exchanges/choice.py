@@ -2,9 +2,9 @@
 
 A client is offered the shared head of a model. From its own sums it makes others for the same features: a personal head
 near the shared one, one that sees the neurons of its own network only (alone), one that sees the inputs only
-(linear: the ridge baseline), the mean of adjusted and alone, and one that sees a fixed random body and the inputs
-(reservoir): nobody else has a part in that one, so no poison reaches it. The kind that wins is fitted to all units. The
-head stays with the client; which kind it is and its ridge strength leave.
+(linear: the ridge baseline), and one that sees a fixed random body and the inputs (reservoir): nobody else has a part
+in that one, so no poison reaches it. Each kind is blended with the reservoir head, with the share that predicts best.
+The kind that wins is fitted to all units. The head stays with the client; its kind, strength and share leave.
 
 Wrong labels of one client shift the shared head: worn machines are then found too late. A client sees such a shift in
 the sign of its units' errors before their squares grow. So it first adjusts the shared head by the line that fits its
@@ -12,10 +12,12 @@ labels best, as far as its units prove it (James and Stein's shrinkage). If they
 
 Units kept out are few, so heads are cross-validated: each group of units is predicted by heads fitted to the others.
 The shared head is the one fitted without the units kept out. A client of several units takes it, unless another is
-better by more than chance. Where the health of cycles is asked for, the last cycles of units trained on are kept out.
-They say little about the cycles after them: on NASA's cells B0006 and B0018 shared heads with less than half of the
-linear head's error there had up to five times its error later. Such a client takes the linear head, unless that one
-is hardly better than the mean label. Even a few last cycles are enough to choose by, because no sum over them leaves.
+better by more than chance. Bodies have learnt from some of these units, a reservoir has not: blended, no kind looks
+much better than it is. Where the health of cycles is asked for, the last cycles of units trained on are kept out. They
+say little about the cycles after them: on NASA's cells B0006 and B0018 shared heads with less than half of the linear
+head's error there had up to five times its error later. Such a client takes the linear head, unless that one says
+hardly more than the mean label. Too few last cycles for sums of them to leave are enough to choose by: the choice
+stays with the client.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from fedprognos.federation.client import Client
     from fedprognos.federation.plan import Plan
 
-KINDS = ("together", "adjusted", "personal", "blend", "alone", "linear", "reservoir")
+KINDS = ("together", "adjusted", "personal", "alone", "linear", "reservoir")
 STRENGTHS = tuple(10.0**k for k in range(-6, 2))
 """Ridge strengths tried, relative to the spread of each feature; the linear head tries those of the baseline."""
 MAX_STRENGTH = 1e3
@@ -74,6 +76,9 @@ MOST_DEVIATIONS = 512
 MOST_GROUPS = 8
 """Units are put into at most so many groups. How much the groups differ shows what is chance."""
 
+DRAWN = 0.2
+"""How strongly the reservoir head's share of a blend is drawn to a half, as a share of the least error."""
+
 Option = tuple[str, float]
 """A kind of head and its ridge strength; of the adjusted head, how far it is adjusted."""
 TOGETHER: Option = (KINDS[0], 1.0)
@@ -89,7 +94,7 @@ class ChoiceRequest:
         The model, with its shared head.
     fitted
         The shared head (L + 1,) before it was fitted to units kept out: these can judge it. Empty
-        where there is none: the shared head is taken then, or that of `kind` and `strength`.
+        where there is none: the shared head is taken then, or that of `kind`, `strength` and `share`.
     neurons
         First of the client's own neurons among the features, and the one after the last; (0, 0) if none are its own.
     head
@@ -104,24 +109,34 @@ class ChoiceRequest:
     neurons: tuple[int, int] = (0, 0)
     kind: str = ""
     strength: float = 1.0
+    share: float = 0.0
     alike: bool = False
     head: str = ONLY_HEAD
 
 
 @dataclass(frozen=True)
 class ChoiceReply:
-    """What was chosen, with which ridge strength, and from how many windows the head was made."""
+    """What was chosen, with which ridge strength, and from how many windows the head was made.
+
+    Parameters
+    ----------
+    share
+        The reservoir head's share of it, 0 to 1.
+    """
 
     kind: str
     strength: float
     windows: int
+    share: float = 0.0
 
 
 def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> ChoiceReply:
     """Choose by cross-validation, then fit to all; where no unit was kept out, the shared head is taken."""
     network, fraction = request.network.check("request"), request.validation_fraction
-    if (request.kind and request.kind not in KINDS) or not 0 < request.strength <= MAX_STRENGTH:
-        raise MessageError(f"heads are {', '.join(KINDS)}, with a strength of up to {MAX_STRENGTH:g}")
+    if (request.kind and request.kind not in KINDS) or not _possible(request.strength, request.share):
+        raise MessageError(
+            f"heads are {', '.join(KINDS)}, with a strength of up to {MAX_STRENGTH:g}, blended by 0 to 1"
+        )
     if len(request.fitted) not in (0, len(network.head)):
         raise MessageError("a head that does not fit the network")
     train, held = client.head_parts(request.recipe, request.seed, fraction)
@@ -130,24 +145,33 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
         train, held = hold_out(train, fraction, 0, "soh")
     points = train if held is None else joined(train, held)
     ahead = held is not None and bool(np.isin(held.unit, train.unit).all())  # last cycles are kept out, not units
-    kind, strength = request.kind or KINDS[0], request.strength
+    kind, strength, share = request.kind or KINDS[0], request.strength, request.share
     choosing = held is not None and (cycles or len(request.fitted) > 0) and not request.kind
-    wide = network.with_reservoir() if kind == "reservoir" or (choosing and not ahead) else network
-    columns = columns_of_heads(request, wide)
+    beside = kind == "reservoir" or share > 0 or (choosing and not ahead)
+    wide = network.with_reservoir() if beside else network
+    columns, shared = columns_of_heads(request, wide), _widened(network.head, network, wide)
     if held is not None and choosing and ahead:
         fit = head_statistics(wide, train, request.recipe, alike=request.alike)
         last = head_statistics(wide, held, request.recipe, alike=request.alike)
         kind, strength = choose_ahead(fit, last, request.fitted if len(request.fitted) else network.head, columns)
-        whole = fit.add(last)
+        groups = [fit, last]
     elif choosing:
         groups = grouped_statistics(wide, points, request.recipe, alike=request.alike)
-        kind, strength = choose(groups, _widened(request.fitted, network, wide), columns)
-        whole = add_all(groups)
+        (kind, strength), share = choose(groups, _widened(request.fitted, network, wide), columns)
+    elif share > 0:
+        groups = grouped_statistics(wide, train, request.recipe, alike=request.alike)
     else:  # the shared head, or a kind that was chosen before: from the training units only
-        whole = head_statistics(wide, train, request.recipe, alike=request.alike)
-    head = make_head(kind, strength, whole, _widened(network.head, network, wide), columns)
-    client.folder.save_head(request.head, head if kind == "reservoir" else _narrowed(head, network, wide))
-    return ChoiceReply(kind, strength, len(points))
+        groups = [head_statistics(wide, train, request.recipe, alike=request.alike)]
+    head = make_head(kind, strength, add_all(groups), shared, columns)
+    if share > 0:
+        head = (1 - share) * head + share * reservoir_head(groups, shared, columns)
+    client.folder.save_head(request.head, head if kind == "reservoir" or share > 0 else _narrowed(head, network, wide))
+    return ChoiceReply(kind, strength, len(points), share)
+
+
+def _possible(strength: float, share: float) -> bool:
+    """Whether a head can be made with these."""
+    return 0 < strength <= MAX_STRENGTH and 0 <= share <= 1
 
 
 def columns_of_heads(request: ChoiceRequest, wide: Network) -> dict[str, IntArray]:
@@ -196,30 +220,84 @@ def grouped_statistics(
     return [replace(s, n=max(round(float(mask.sum())), 1)) for s, mask in zip(statistics, masks, strict=True)]
 
 
-def choose(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]) -> Option:
-    """Kind and strength of the head to keep, each group of units predicted by heads fitted to all others.
+def choose(
+    groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]
+) -> tuple[Option, float]:
+    """Kind and strength of the head to keep, and the reservoir head's share of it.
+
+    Each group of units is predicted by heads fitted to all others.
 
     Parameters
     ----------
     shared
         The shared head, fitted without the units that were kept out.
     """
-    errors: dict[Option, list[float]] = {}
-    for k, group in enumerate(groups):
-        others = [*groups[:k], *groups[k + 1 :]] if len(groups) > 1 else [group]
+    heads: dict[Option, list[FloatArray]] = {}
+    for others in _others(groups):
         fit = add_all(others)
-        heads = {**_heads(fit, shared, columns), TOGETHER: make_head(*offered(others, shared), fit, shared, columns)}
-        for option, head in heads.items():
-            errors.setdefault(option, []).append(mean_squared_error(group, head))
-    sizes = [group.n for group in groups]
-    means = {option: float(np.average(of_groups, weights=sizes)) for option, of_groups in errors.items()}
-    best = min(means, key=lambda option: means[option])
-    gains = [before - after for before, after in zip(errors[TOGETHER], errors[best], strict=True)]
-    gained = np.sqrt(means[best] / max(means[TOGETHER], 1e-12))
-    clear = gained < 1 - LEAST_GAIN and _beyond_chance(gains)
-    kind, share = offered(groups, shared)
-    harmful = kind == "adjusted" and share >= HARMFUL
-    return best if best != TOGETHER and (clear or gained < OUTRIGHT or harmful) else (kind, share)
+        of_group = {**_heads(fit, shared, columns), TOGETHER: make_head(*offered(others, shared), fit, shared, columns)}
+        for option, head in of_group.items():
+            heads.setdefault(option, []).append(head)
+    by_kind: dict[str, Option] = {}
+    means = {option: _mean_error(groups, of_groups) for option, of_groups in heads.items()}
+    for option in sorted(heads, key=lambda option: means[option]):
+        by_kind.setdefault(option[0], option)
+    candidates = {(option, 0.0): heads[option] for option in by_kind.values()}
+    if reservoir := by_kind.get("reservoir"):
+        for option in (o for kind, o in by_kind.items() if kind != "reservoir"):
+            share = blend_share(groups, heads[option], heads[reservoir])
+            if option != TOGETHER:
+                del candidates[option, 0.0]
+            pairs = zip(heads[option], heads[reservoir], strict=True)
+            candidates[option, share] = [(1 - share) * head + share * other for head, other in pairs]
+    best = min(candidates, key=lambda candidate: _mean_error(groups, candidates[candidate]))
+    before, after = _errors(groups, heads[TOGETHER]), _errors(groups, candidates[best])
+    gained = np.sqrt(_mean_error(groups, candidates[best]) / max(means[TOGETHER], 1e-12))
+    clear = gained < 1 - LEAST_GAIN and _beyond_chance([b - a for b, a in zip(before, after, strict=True)])
+    kind, far = offered(groups, shared)
+    harmful = kind == "adjusted" and far >= HARMFUL
+    option, share = best if clear or gained < OUTRIGHT or harmful else (TOGETHER, 0.0)
+    return ((kind, far) if option == TOGETHER else option), share
+
+
+def _others(groups: Sequence[HeadStatistics]) -> list[list[HeadStatistics]]:
+    """For each group all others; a single one stands for itself."""
+    return [[*groups[:k], *groups[k + 1 :]] or [group] for k, group in enumerate(groups)]
+
+
+def _errors(groups: Sequence[HeadStatistics], heads: Sequence[FloatArray]) -> list[float]:
+    """Each group's mean squared error under its head."""
+    return [mean_squared_error(group, head) for group, head in zip(groups, heads, strict=True)]
+
+
+def _mean_error(groups: Sequence[HeadStatistics], heads: Sequence[FloatArray]) -> float:
+    """The mean squared error over all groups."""
+    return float(np.average(_errors(groups, heads), weights=[group.n for group in groups]))
+
+
+def blend_share(groups: Sequence[HeadStatistics], first: Sequence[FloatArray], second: Sequence[FloatArray]) -> float:
+    """The share, 0 to 1, that the second head of each group has in the blend with the least error.
+
+    It is drawn to a half: of two heads with errors of their own, the mean is a good guess.
+    """
+    points = sum(group.n for group in groups)
+    apart = towards = 0.0  # squares of the difference of both predictions, and its products with the first's errors
+    for group, head, other in zip(groups, first, second, strict=True):
+        step = other - head
+        apart += float(step @ group.hh @ step) / points
+        towards += float(step @ (group.hy - group.hh @ head)) / points
+    drawn = DRAWN * min(_mean_error(groups, heads) for heads in (first, second))
+    return float(np.clip((towards + drawn / 2) / max(apart + drawn, 1e-12), 0.0, 1.0))
+
+
+def reservoir_head(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]) -> FloatArray:
+    """The head on the reservoir, with the strength that predicts groups best from all others."""
+
+    def error(strength: float) -> float:
+        fits = [add_all(others) for others in _others(groups)]
+        return _mean_error(groups, [make_head("reservoir", strength, fit, shared, columns) for fit in fits])
+
+    return make_head("reservoir", min(STRENGTHS, key=error), add_all(groups), shared, columns)
 
 
 def offered(groups: Sequence[HeadStatistics], shared: FloatArray) -> Option:
@@ -274,7 +352,7 @@ def _heads(fit: HeadStatistics, shared: FloatArray, columns: Mapping[str, IntArr
     """Every kind of head but the adjusted one, with every strength."""
     heads = {TOGETHER: shared}
     for kind in KINDS[2:]:
-        if kind == "blend" or len(columns[kind]):
+        if len(columns[kind]):
             for strength in RIDGE_STRENGTHS if kind == "linear" else STRENGTHS:
                 heads[kind, strength] = make_head(kind, strength, fit, shared, columns)
     return heads
@@ -305,9 +383,6 @@ def make_head(
         head = shared.astype(np.float64)
         head[places] += solve_head(replace(seen, hy=seen.hy - seen.hh @ shared[places]), strength)
         return head
-    if kind == "blend":
-        halves = (("adjusted", 1.0), ("alone", strength))
-        return np.asarray(np.mean([make_head(*half, statistics, shared, columns) for half in halves], axis=0))
     seen = statistics.only(columns[kind])
     head = np.zeros_like(shared)
     slopes = plain_ridge(seen.hh, seen.hy, strength) if kind == "linear" else solve_head(seen, strength)
@@ -325,7 +400,7 @@ def cost(request: ChoiceRequest, fleet: Fleet) -> Cost:
 
 def check(request: ChoiceRequest, reply: ChoiceReply, most_points: int) -> None:
     """A known kind, and a possible number of points."""
-    if reply.kind not in KINDS or not 0 < reply.strength <= MAX_STRENGTH:
+    if reply.kind not in KINDS or not _possible(reply.strength, reply.share):
         raise MessageError("sent an unknown kind of head")
     check_count(reply.windows, most_points)
 
@@ -366,7 +441,8 @@ def chosen_heads(
         if earlier is not None:
             if name not in earlier:
                 continue
-            request = replace(request, fitted=np.empty(0), kind=earlier[name].kind, strength=earlier[name].strength)
+            was = earlier[name]
+            request = replace(request, fitted=np.empty(0), kind=was.kind, strength=was.strength, share=was.share)
         requests[name] = request
     return gather(cohort, requests, ChoiceReply, plan.federation.min_clients, plan.left_out)
 
@@ -378,7 +454,7 @@ exchanges.add(
         75,
         Words(
             "choosing a model",
-            "which kind of head this client chose, its ridge strength, and from how many points; the head stays",
+            "which kind of head this client chose, its strength and blend, and from how many points; the head stays",
             "whether the shared model suits this client's machines",
         ),
         answer,

@@ -18,7 +18,6 @@ KINDS = {
     "together": "the shared model",
     "adjusted": "the shared model, its bias on own machines removed",
     "personal": "the shared model with a head of its own",
-    "blend": "the mean of the shared model and its own",
     "alone": "its own model",
     "linear": "a linear model of its own",
     "reservoir": "a fixed random network with a head of its own",
@@ -50,7 +49,10 @@ def build(run: RunData) -> Section:
 def _line(gain: OwnerGain, share: float | None) -> Line:
     errors = [TableCell(number(error), error) for error in (gain.end, gain.together, gain.alone)]
     gained = "\u2013" if share is None else percent(share) if share >= 0 else f"\u2212{percent(-share)}"
-    return Line(gain.owner, [TableCell(KINDS.get(gain.kind, gain.kind)), *errors, TableCell(gained, share)])
+    kept = KINDS.get(gain.kind, gain.kind)
+    if gain.share > 0:
+        kept += f", and {percent(gain.share)} {KINDS['reservoir']}"
+    return Line(gain.owner, [TableCell(kept), *errors, TableCell(gained, share)])
 
 
 sections.add(ReportSection("gains", 12, "Who gains", build, lambda run: bool(owner_gains(run))))
