@@ -82,6 +82,7 @@ def test_cycles_give_the_offline_numbers() -> None:
         (changed(unit=["a"]), "unit"),
         (changed(unit=".."), "unit"),
         (changed(unit="a\nb"), "unit"),
+        *((changed(unit=f"engines{mark}-0"), "unit") for mark in "\x85\u200b\u202e\u2028\u2066\ufeff"),
         (changed(colour="red"), "colour"),
         ({"unit": "a", "position": 1}, "sensors"),
         ("a row", "unit"),

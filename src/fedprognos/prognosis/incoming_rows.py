@@ -19,7 +19,8 @@ from fedprognos.prognosis.unit_state import UnitState
 from fedprognos.tables import LARGEST_WHOLE, SECONDS, Policy
 
 LONGEST_NAME = 256
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Control characters, and marks that let one name look like another: they turn a text, break it, or are not seen."""
 
 
 def dated(recipe: Recipe, row: Row) -> Row:
@@ -65,7 +66,7 @@ def _name(unit: object) -> str:
     if not isinstance(unit, str) or not 1 <= len(unit) <= LONGEST_NAME:
         return f"unit must be a text of 1 to {LONGEST_NAME} characters"
     if unit in {".", ".."} or CONTROL.search(unit):
-        return "unit must not be '.' or '..' or hold control characters"
+        return "unit must not be '.' or '..' or hold control characters or invisible ones"
     return ""
 
 
