@@ -17,6 +17,7 @@ from fedprognos.federation.exchanges.choice import (
     HARMFUL,
     LEAST_ADJUSTED,
     MOST_DEVIATIONS,
+    STEPS,
     ChoiceReply,
     ChoiceRequest,
     blend_share,
@@ -274,3 +275,15 @@ def test_a_share_that_cannot_be_is_refused(tmp_path: Path, share: float) -> None
     request = ChoiceRequest(recipe, network, 0, 0.0, np.empty(0), kind="together", share=share)
     with pytest.raises(MessageError):
         Client("a", fleet, ClientFolder(tmp_path)).answer(request)
+
+
+def test_a_choice_is_told_in_steps_and_is_no_number_made_of_rows() -> None:
+    """Another row changes a sum in its last digits, and a coordinator that compares two runs could read it there."""
+    columns = {"personal": np.arange(0), "alone": np.arange(0), "linear": np.arange(0), "reservoir": np.array([1])}
+    shares = set()
+    for seed in range(20):
+        units = [guesses((0.5, 0.4), 60, 100 * seed + k) for k in range(8)]
+        (kind, strength), share = choose(units, np.array([1.0, 0.0, 0.1]), columns)
+        shares |= {share, strength if kind == "adjusted" else 1.0}
+    assert shares <= {k / STEPS for k in range(STEPS + 1)}
+    assert len(shares) > 3

@@ -76,6 +76,8 @@ MOST_DEVIATIONS = 512
 MOST_GROUPS = 8
 """Units are put into at most so many groups. How much the groups differ shows what is chance."""
 
+STEPS = 20
+"""Shares are told in so many steps, so that a choice is one of a few thousand and not a number made of all rows."""
 DRAWN = 0.2
 """How strongly the reservoir head's share of a blend is drawn to a half, as a share of the least error."""
 
@@ -254,10 +256,9 @@ def choose(
     before, after = _errors(groups, heads[TOGETHER]), _errors(groups, candidates[best])
     gained = np.sqrt(_mean_error(groups, candidates[best]) / max(means[TOGETHER], 1e-12))
     clear = gained < 1 - LEAST_GAIN and _beyond_chance([b - a for b, a in zip(before, after, strict=True)])
-    kind, far = offered(groups, shared)
-    harmful = kind == "adjusted" and far >= HARMFUL
+    harmful = correction_share(groups, shared) >= HARMFUL
     option, share = best if clear or gained < OUTRIGHT or harmful else (TOGETHER, 0.0)
-    return ((kind, far) if option == TOGETHER else option), share
+    return (offered(groups, shared) if option == TOGETHER else option), share
 
 
 def _others(groups: Sequence[HeadStatistics]) -> list[list[HeadStatistics]]:
@@ -287,7 +288,12 @@ def blend_share(groups: Sequence[HeadStatistics], first: Sequence[FloatArray], s
         apart += float(step @ group.hh @ step) / points
         towards += float(step @ (group.hy - group.hh @ head)) / points
     drawn = DRAWN * min(_mean_error(groups, heads) for heads in (first, second))
-    return float(np.clip((towards + drawn / 2) / max(apart + drawn, 1e-12), 0.0, 1.0))
+    return _stepped(float(np.clip((towards + drawn / 2) / max(apart + drawn, 1e-12), 0.0, 1.0)))
+
+
+def _stepped(share: float) -> float:
+    """The share at the nearest step."""
+    return round(STEPS * share) / STEPS
 
 
 def reservoir_head(groups: Sequence[HeadStatistics], shared: FloatArray, columns: Mapping[str, IntArray]) -> FloatArray:
@@ -303,7 +309,7 @@ def reservoir_head(groups: Sequence[HeadStatistics], shared: FloatArray, columns
 def offered(groups: Sequence[HeadStatistics], shared: FloatArray) -> Option:
     """The shared head, adjusted where the errors of most groups of units ask for the same correction."""
     share = correction_share(groups, shared)
-    return ("adjusted", share) if share >= LEAST_ADJUSTED else TOGETHER
+    return ("adjusted", _stepped(share)) if share >= LEAST_ADJUSTED else TOGETHER
 
 
 def correction_share(groups: Sequence[HeadStatistics], head: FloatArray) -> float:
