@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedprognos.errors import BundleError, OutputError
-from fedprognos.features import build_windows
+from fedprognos.features import Recipe, build_windows
 from fedprognos.networks import Bundle, Network, NetworkSpec, predict
 from fedprognos.networks.bundle import _digest
 from refusals import refuses
@@ -77,6 +77,17 @@ def test_a_bundle_whose_digest_was_made_again_for_something_else_than_tables_is_
     edit(folder, **{**document, "digest": _digest(document)})
     with refuses(BundleError, "bundle"):
         Bundle.load(folder)
+
+
+def test_a_recipe_that_does_not_fit_the_network_is_refused(tmp_path: Path) -> None:
+    """With a digest made again, it would fail only when rows come."""
+    bundle().save(tmp_path / "b")
+    document = json.loads((tmp_path / "b" / "bundle.json").read_text())
+    document["recipe"]["condition_inputs"] = True
+    document["digest"] = _digest({key: value for key, value in document.items() if key != "digest"})
+    (tmp_path / "b" / "bundle.json").write_text(json.dumps(document))
+    with refuses(BundleError, 2, Recipe.from_json(json.dumps(document["recipe"])).channels):
+        Bundle.load(tmp_path / "b")
 
 
 def test_one_flipped_bit_anywhere_in_the_weights_is_noticed(tmp_path: Path) -> None:

@@ -131,6 +131,9 @@ class Bundle:
             raise BundleError(f"cannot be read: {error}", where=str(folder), hint="another version made it") from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))
         network = Network(spec, weights).check(str(folder))
+        if spec.inputs != recipe.channels:
+            what = f"its network takes {spec.inputs} columns, its recipe gives {recipe.channels}"
+            raise BundleError(what, where=str(folder), hint="get the bundle again")
         return Bundle(
             recipe, network, document["provenance"], document["metrics"], calibration, table, novelty, signed_by
         )
