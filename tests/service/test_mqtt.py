@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiomqtt
@@ -19,6 +20,7 @@ from watchers import Watcher
 from fedprognos.errors import ConfigError, OutputError
 from fedprognos.prognosis import Predictor, Row
 from fedprognos.service import DurableStream
+from fedprognos.service.row_readers import PayloadOptions
 from fedprognos.service.sources.mqtt import MqttOptions, MqttSource, check_topics
 from refusals import refuses
 from small_fleets import series_fleet
@@ -37,6 +39,36 @@ def watcher(port: int, history: str = "window", **options: Any) -> Iterator[Watc
         yield watch
     finally:
         stream.close()
+
+
+HOSTILE = {
+    "nothing": b"",
+    "no JSON": b"\xff\xfe{",
+    "half a character": b'{"unit": "\\ud800"}',
+    "deep": b"[" * 100_000,
+    "deep in a row": b'{"position":' + b"[" * 150 + b"]" * 150 + b"}",
+    "a long number": b'{"position":' + b"9" * 5000 + b"}",
+    "huge": b" " * 5_000_001,
+    "no rows": b'[1, "a", null, [], true]',
+    "keys without meaning": b'{"position": 1, "<script>": 1}',
+    "another unit": b'{"unit": "other", "position": 1, "sensors": {}}',
+    "a unit that is none": b'{"unit": {"a": []}, "position": 1, "sensors": {}}',
+    "too many samples": b"[" + b",".join([b'{"rows":[' + b"0," * 4999 + b"0]}"] * 50) + b"]",
+}
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_payload_is_refused_in_words_and_costs_little(name: str, mapped: bool) -> None:
+    refused: list[str] = []
+    feed = SimpleNamespace(tally=SimpleNamespace(messages=0), recipe=BUNDLE.recipe)
+    feed.refuse = lambda topic, reason: refused.append(reason)
+    payload_options = PayloadOptions(rows="rows", position="p") if mapped else None
+    source = MqttSource(MqttOptions(host="127.0.0.1", payload=payload_options), feed)  # type: ignore[arg-type]
+    rows = source._read(SimpleNamespace(topic="fleet/pump/sensors", payload=HOSTILE[name]))  # type: ignore[arg-type]
+    assert rows == []
+    assert len(refused) == 1
+    assert len(refused[0]) < 400
 
 
 def unwanted(row: dict[str, Any]) -> list[dict[str, Any]]:

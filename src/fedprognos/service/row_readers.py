@@ -117,9 +117,11 @@ def read_payload(payloads: Sequence[Any], options: PayloadOptions, recipe: Recip
         samples = [payload]
         if options.rows is not None:
             listed = _at(payload, options.rows)
-            if not isinstance(listed, list) or len(listed) > MOST_SAMPLES:
-                raise DataError(f"'{options.rows}' is not a list of at most {MOST_SAMPLES} samples")
+            if not isinstance(listed, list):
+                raise DataError(f"'{options.rows}' is not a list of samples")
             samples = listed
+        if len(rows) + len(samples) > MOST_SAMPLES:  # a sample may be two bytes, a row of it is many
+            raise DataError(f"more than {MOST_SAMPLES} samples in one message")
         rows += [_payload_row(sample, payload, options, recipe) for sample in samples]
     return rows
 
