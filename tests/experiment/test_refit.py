@@ -74,7 +74,7 @@ def test_every_owner_ends_with_the_model_that_it_chose(finished: Run) -> None:
         own = Bundle.load(finished.folder / "owners" / owner)
         assert own.provenance["choice"] == choice["kind"]
         same = np.array_equal(own.network.head, published.network.head)
-        assert same == (choice["kind"] == "together")
+        assert same == ((choice["kind"], choice["share"]) == ("together", 0.0))
     rows = [row for row in finished.results.rows if row.method == "concat+choice"]
     assert {row.test_client for row in rows} == {"plant-0", "plant-1", "all"}
     assert {row.head for row in rows} == {"choice"}
@@ -88,7 +88,7 @@ def test_the_answer_is_what_owners_end_with(finished: Run) -> None:
     assert set(gains) == {"plant-0", "plant-1"}
     for gain in gains.values():
         assert gain.end is not None and gain.together is not None and gain.alone is not None
-        if gain.kind == "together":
+        if (gain.kind, gain.share) == ("together", 0.0):
             assert gain.end == gain.together
 
 
