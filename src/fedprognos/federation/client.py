@@ -261,5 +261,9 @@ def _ids(windows: WindowSet) -> list[str]:
 def failure(client: str, error: Exception) -> Failure:
     """What a peer may know of an error: its kind. The full text stays in the owner's log."""
     code = error.code if isinstance(error, FedprognosError) else "internal"
-    text = error.what if isinstance(error, MessageError) else f"a {code} error; the log of '{client}' says which"
+    text = (
+        error.what
+        if isinstance(error, MessageError)
+        else f"an error of kind '{code}': the log of '{client}' says which"
+    )
     return Failure(client, code, text)
