@@ -45,13 +45,22 @@ FD004 = (
     'federation.methods=["fedavg", "concat"]',
 )
 """The same study on 249 engines under six operating conditions: half of the windows, two methods."""
+TWO_METHODS = 'federation.methods=["fedavg", "concat"]'
+WORST = tuple(
+    attack
+    for attack in (*ATTACKS, *NEWEST)
+    if attack.name
+    in (
+        *("none", "double", "flipped", "late", "backdoor", "new", "worn", "replacement", "smooth"),
+        *("hidden", "shuffled"),
+    )
+)
+"""Wrong statistics, wrong labels and backdoors: what is not left out, or costs owners most."""
 PARTS: dict[str, tuple[tuple[Attack, ...], tuple[str, ...]]] = {
-    "poisoning": ((*ATTACKS, *NEWEST), ()),
-    "poisoning_fd004": ((*ATTACKS, *NEWEST), FD004),
-    "poisoning_pairs": (
-        PAIRS,
-        ('federation.methods=["fedavg", "concat"]', "partition.clients=7", "federation.min_clients=5"),
-    ),
+    "poisoning": ((*ATTACKS, *NEWEST), (TWO_METHODS,)),
+    "poisoning_matched": (WORST, ('federation.methods=["fedma", "absorb"]',)),
+    "poisoning_fd004": (WORST, FD004),
+    "poisoning_pairs": (PAIRS, (TWO_METHODS, "partition.clients=7", "federation.min_clients=5")),
 }
 """Parts of the page by the names of their files: which attacks, and what differs from the preset."""
 REPLIES = Path("build/poisoning")
