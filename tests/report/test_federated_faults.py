@@ -125,3 +125,19 @@ def test_common_test_and_same_bytes(tmp_path: Path, figures: Read) -> None:
     first = write_report(folder).read_bytes()
     assert write_report(folder).read_bytes() == first
     assert len(figures(first.decode())["rounds0-error"]) == 1
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [7, "north", [], {"north": 3}, {"north": None}, {"north": {"share": 0.5}}, {"north": {"kind": [], "share": 0.5}}]
+    + [{"north": {"kind": "together", "share": share}} for share in ("half", None, [], {})],
+    ids=str,
+)
+def test_choices_that_are_none_are_left_out(tmp_path: Path, choices: object) -> None:
+    folder = write_federated_run(tmp_path, seeds=1)
+    path = folder / "bundle" / "bundle.json"
+    document = json.loads(path.read_text("utf-8"))
+    document["provenance"]["choices"] = choices
+    path.write_text(json.dumps(document), "utf-8")
+    assert all(run_data.choices == {} for run_data in read_run(folder))
+    assert write_report(folder).is_file()
