@@ -209,7 +209,6 @@ def test_wear_of_fewer_units_than_the_floor_does_not_leave(tmp_path: Path) -> No
         {"strength": 1e300},
         {"share": -0.1},
         {"share": 1.5},
-        {"share": float("nan")},
         {"neurons": (0, 10**6)},
         {"neurons": (2, 1)},
         {"fitted": np.zeros(99)},
