@@ -21,7 +21,7 @@ from deployments import PATIENCE_IN_S, SITES, Deployment, deployment
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 
 from fedprognos.deployment import keys
-from fedprognos.deployment.flower.superlink import acquire
+from fedprognos.deployment.flower.superlink import PROGRAM, acquire
 from fedprognos.deployment.processes import listening
 from fedprognos.federation.client_folder import ClientFolder
 
@@ -183,9 +183,7 @@ def test_a_gigabyte_of_zeros_is_refused_without_being_held(tmp_path: Path) -> No
         federation.start_coordinator()
         federation.wait((federation.coordinator / "status.json").is_file)
         [superlink] = [
-            p
-            for p in psutil.process_iter()
-            if {"superlink", str(federation.coordinator / "server.crt")} <= set(_words(p))
+            p for p in psutil.process_iter() if {PROGRAM, str(federation.coordinator / "server.crt")} <= set(_words(p))
         ]
         before = peak = superlink.memory_info().rss
 
