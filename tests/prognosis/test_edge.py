@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_models import CALIBRATION, bundle_of
-from test_life_rows import RECIPES, model
-from test_life_rows import table as table_of_machines
+from test_series_rows import RECIPES, model
+from test_series_rows import table as table_of_machines
 
 from fedprognos.networks import Bundle, Network, NetworkSpec
 from fedprognos.prognosis import DISTRUSTED, Health, Predictor, Row, Stream, export_onnx

@@ -19,12 +19,12 @@ from fedprognos.prognosis import stream_snapshot
 from fedprognos.prognosis.health import Health, HealthTable, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
 from fedprognos.prognosis.incoming_rows import batches, checked, dated, without_blanks
-from fedprognos.prognosis.life_rows import LifeRows, life_before
+from fedprognos.prognosis.series_rows import SeriesRows, life_before
 from fedprognos.prognosis.sensor_traces import UnsoundRowError
 from fedprognos.prognosis.unit_state import Question, UnitState
 
 BLOCK = 131_072
-"""Rows of whole lives taken side by side."""
+"""Rows taken side by side."""
 LEAST_BLOCK = 32
 """Fewer are faster one by one."""
 
@@ -193,7 +193,7 @@ class Stream:
     def _take_block(self, table: RowTable, every: bool) -> tuple[Block | None, list[Update]]:
         """What was taken side by side, and what became of the rows that were not."""
         with self._lock:
-            block = self._take_lives(table, every)
+            block = self._take_series(table, every)
             if block is None:
                 return None, self._take(table, every)
             left = table.take(block.left)
@@ -205,11 +205,15 @@ class Stream:
                 self._states.move_to_end(unit)
             return block, updates
 
-    def _take_lives(self, table: RowTable, every: bool) -> Block | None:
-        """Take rows of a model of whole lives side by side; None where they have to be taken one by one."""
-        if not self.model.recipe.life or len(table) < LEAST_BLOCK:
+    def _take_series(self, table: RowTable, every: bool) -> Block | None:
+        """Take rows of series side by side; None where they have to be taken one by one.
+
+        A window that only has to be remembered waits for :meth:`healths`, so those rows are taken one by one, too.
+        """
+        recipe = self.model.recipe
+        if recipe.cycle is not None or len(table) < LEAST_BLOCK or not (recipe.life or every):
             return None
-        rows = LifeRows.from_table(table, self.model)
+        rows = SeriesRows.from_table(table, self.model)
         new = sum(name not in self._states for name in rows.names)
         if len(self._states) + new > self.max_units:
             return None

@@ -1,4 +1,4 @@
-"""Rows of many units at once, where the model reads whole lives: the same healths as row by row, as columns.
+"""Rows of many units at once, where units are series: the same healths as row by row, as columns.
 
 A unit whose clock or rows are odd here is left to :class:`fedprognos.prognosis.stream.Stream`, which looks at its rows
 one by one. Tests hold both ways to be equal.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray, Rows
-from fedprognos.features.history import UNSEEN
+from fedprognos.features.history import UNSEEN, rule_of
 from fedprognos.networks import LIMIT
 from fedprognos.prognosis.health import AT_CAP, STATES, HealthTable, RowTable, machine_and_life
-from fedprognos.prognosis.health_model import HALF_A_STEP, HealthModel
+from fedprognos.prognosis.health_model import BATCH, HALF_A_STEP, HealthModel
 from fedprognos.prognosis.row_clock import JUMP
 from fedprognos.prognosis.row_steps import Steps
 from fedprognos.prognosis.sensor_faults import (
@@ -37,10 +38,32 @@ from fedprognos.tables import name_of_life
 FLAG_ORDER = (*FLAGS.values(), MID_LIFE, OUT_OF_RANGE, DRIFT, STUCK, MISSING, UNKNOWN_WEAR, AT_CAP, WORN)
 """Flags in the order in which a health has them."""
 BITS = {flag: 1 << k for k, flag in enumerate(FLAG_ORDER)}
+"""Those of :data:`FLAGS` are the bits of what is odd about a window."""
+
+
+class Reading(NamedTuple):
+    """What the network said at each row, in the order of steps.
+
+    Parameters
+    ----------
+    outputs : (N,)
+        Standardised; NaN where it was not asked.
+    distances : (N,)
+        How novel its state is, where it carries one.
+    odd : (N,)
+        Bits of what is odd about what it looked at.
+    progress
+        Rows at which it was not asked: how many rows their units have by then.
+    """
+
+    outputs: FloatArray
+    distances: FloatArray
+    odd: IntArray
+    progress: dict[int, float]
 
 
 @dataclass(frozen=True, eq=False)
-class LifeRows:
+class SeriesRows:
     """Rows of some units, scaled.
 
     Parameters
@@ -67,15 +90,15 @@ class LifeRows:
     unseen: BoolArray
 
     @staticmethod
-    def from_table(table: RowTable, model: HealthModel) -> LifeRows:
+    def from_table(table: RowTable, model: HealthModel) -> SeriesRows:
         """The rows of a table."""
         unit, names = pd.factorize(np.asarray(table.units, dtype=object))
         with np.errstate(all="ignore"):
             scaled, unseen = model.recipe.scale(table.sensors, table.settings)
         given = np.concatenate([table.sensors, table.settings], axis=1)
-        return LifeRows(table, names.tolist(), unit, given, scaled, unseen)
+        return SeriesRows(table, names.tolist(), unit, given, scaled, unseen)
 
-    def of_units(self, chosen: BoolArray) -> tuple[LifeRows, IntArray]:
+    def of_units(self, chosen: BoolArray) -> tuple[SeriesRows, IntArray]:
         """The rows of some units (U,), and which rows of these they are."""
         if chosen.all():
             return self, np.arange(len(self.unit))
@@ -83,7 +106,7 @@ class LifeRows:
         number = np.cumsum(chosen) - 1
         names = [name for name, kept in zip(self.names, chosen.tolist(), strict=True) if kept]
         part = self.table.take(rows.tolist())
-        return LifeRows(
+        return SeriesRows(
             part, names, number[self.unit[rows]], self.given[rows], self.scaled[rows], self.unseen[rows]
         ), rows
 
@@ -182,8 +205,12 @@ class LifeRows:
                     worn[k] = end.worn
         if recipe.extra:
             inputs = np.stack([ranked[rank].channels.extend(row) for rank, row in zip(steps.rank, inputs, strict=True)])
-        outputs, distances = model.carry_on(inputs, steps, ranked)
-        novel = _novel(ranked, steps, distances, worn)
+        unseen = self.unseen[steps.order]
+        if recipe.life:
+            reading = Reading(*model.carry_on(inputs, steps, ranked), np.where(unseen, UNSEEN, 0), {})
+        else:
+            reading = _read_windows(model, steps, ranked, inputs, positions, unseen)
+        novel = _novel(ranked, steps, reading.distances, worn)
         last = self.bounds()[1]
         shown = np.arange(len(self.unit)) if every else np.sort(last)  # rows of the table
         place = np.argsort(steps.order)
@@ -191,7 +218,7 @@ class LifeRows:
             self.names,
             self.unit[shown],
             positions[place[shown]],
-            *_judged(model, self, steps, ranked, place[shown], outputs, trace, novel, worn, coverage),
+            *_judged(model, steps, ranked, place[shown], reading, trace, novel, worn, coverage),
         )
         for k, health in enumerate(table.healths(np.searchsorted(shown, last).tolist())):
             states[k].health, states[k].pending = health, None
@@ -202,7 +229,37 @@ class LifeRows:
         order = np.argsort(steps.rank, kind="stable")
         for state, own in zip(ranked, np.split(positions[order], np.cumsum(np.bincount(steps.rank))[:-1]), strict=True):
             state.clock.follow(own, trusting)
-            state.history.count_rows(len(own))
+            if state.recipe.life:
+                state.history.count_rows(len(own))
+
+
+def _read_windows(
+    model: HealthModel,
+    steps: Steps,
+    ranked: Sequence[UnitState],
+    inputs: Rows,
+    positions: FloatArray,
+    unseen: BoolArray,
+) -> Reading:
+    """Outputs at the window that each row (N, channels) completes."""
+    outputs, odd = np.full(len(inputs), math.nan), np.zeros(len(inputs), dtype=np.int64)
+    progress: dict[int, float] = {}
+    rank, place, new_condition = steps.rank.tolist(), positions.tolist(), unseen.tolist()
+    for begin in range(0, len(inputs), BATCH):
+        asked, windows = list[int](), list[Rows]()
+        for k in range(begin, min(begin + BATCH, len(inputs))):
+            history = ranked[rank[k]].history
+            cuts = history.push(inputs[k], place[k], unseen=new_condition[k])
+            for cut in cuts:
+                if cut.window is not None:
+                    asked.append(k)
+                    windows.append(cut.window)
+                    odd[k] = cut.odd
+            if not cuts:
+                progress[k] = history.progress[0]
+        if asked:
+            outputs[asked] = model.outputs(np.stack(windows))
+    return Reading(outputs, np.zeros(len(inputs)), odd, progress)
 
 
 def life_before(unit: str) -> str:
@@ -223,11 +280,10 @@ def _novel(ranked: Sequence[UnitState], steps: Steps, distances: FloatArray, wor
 
 def _judged(
     model: HealthModel,
-    rows: LifeRows,
     steps: Steps,
     ranked: Sequence[UnitState],
     at: IntArray,
-    outputs: FloatArray,
+    reading: Reading,
     trace: SensorTrace,
     novel: BoolArray,
     worn: BoolArray,
@@ -238,16 +294,18 @@ def _judged(
     What :meth:`HealthModel.healths` and :meth:`UnitState.doubts` find for one row.
     """
     recipe = model.recipe
-    value = recipe.decode(outputs[at])
+    value = recipe.decode(reading.outputs[at])
     low, high = model.bounds(value, coverage)
     rank, stretch, novel, worn = steps.rank[at], trace.stretch[at], novel[at], worn[at]
     widened = stretch != 1
     for bound in (low, high):
         bound[widened] = np.maximum(value + stretch * (bound - value), 0.0)[widened]
-    bits = np.where(rows.unseen[steps.order[at]], BITS[FLAGS[UNSEEN]], 0)
+    bits = reading.odd[at]
     mid_life = [state.mid_life for state in ranked]
     bits[np.array([bool(text) for text in mid_life])[rank]] |= BITS[MID_LIFE]
-    in_doubt = np.flatnonzero(trace.suspect[at] | (bits & BITS[MID_LIFE] > 0) | novel | worn | ~np.isfinite(value))
+    asked = ~np.isin(at, list(reading.progress)) if reading.progress else np.ones(len(at), dtype=bool)
+    odd = trace.suspect[at] | (bits & BITS[MID_LIFE] > 0) | novel | worn | ~np.isfinite(value)
+    in_doubt = np.flatnonzero(odd & asked)
     reasons: dict[int, str] = {}
     for k, place, unit in zip(in_doubt.tolist(), at[in_doubt].tolist(), rank[in_doubt].tolist(), strict=True):
         if worn[k]:
@@ -270,6 +328,7 @@ def _judged(
         high[(value > top) | (high > top)] = math.nan
     bits[worn] = BITS[WORN]
     value[worn] = 0.0
+    bits[~asked], value[~asked] = 0, math.nan
     unbounded = (bits & sum(BITS[flag] for flag in (*DISTRUSTED, WORN))) > 0
     low[unbounded] = high[unbounded] = math.nan
     finite = np.isfinite(value)
@@ -277,4 +336,9 @@ def _judged(
     distinct, flags_of_row = np.unique(bits, return_inverse=True)
     combinations = [tuple(flag for flag in FLAG_ORDER if BITS[flag] & number) for number in distinct.tolist()]
     state = np.where(finite, STATES.index("ok"), STATES.index("cannot-say"))
+    if reading.progress:
+        state[~asked] = STATES.index("warming-up")
+        needed = f"of {ranked[0].history.progress[1]:g} {rule_of(recipe).counted}"
+        for k in np.flatnonzero(~asked).tolist():
+            reasons[k] = f"{reading.progress[int(at[k])]:g} {needed}"
     return value, low, high, state, flags_of_row.reshape(-1), combinations, reasons

@@ -33,14 +33,14 @@ def lives(rng: np.random.Generator, units: int, rows: int) -> tuple[np.ndarray, 
     return 50 + 5 * values + 20 * setting, setting
 
 
-def trained(**extra: int) -> Recipe:
+def trained(history: str | int = "life", short: str = "exclude", **extra: int) -> Recipe:
     sensors, setting = lives(np.random.default_rng(0), 40, 60)
     columns = {f"s{k}": sensors[..., k].ravel() for k in range(SENSORS)}
     time = np.tile(np.arange(1.0, 61.0), 40)
     unit = np.repeat([f"t{k}" for k in range(40)], 60)
     frame = pd.DataFrame({"unit": unit, "time": time, "load": setting.ravel(), **columns})
     fleet = Fleet.from_frame(frame, unit="unit", time="time", settings=["load"])
-    options = RecipeOptions(history="life", cap=40, conditions={"load": 0}, channels=extra)
+    options = RecipeOptions(history=history, short=short, cap=40, conditions={"load": 0}, channels=extra)
     return recipe_for(options, {"all": fleet})
 
 
@@ -54,7 +54,12 @@ def model(recipe: Recipe, *, worn: bool = False, hold: bool = True) -> Predictor
     return Predictor.from_bundle(dataclasses.replace(bundle, novelty=novelty, table=table))
 
 
-RECIPES = {"plain": trained(), "channels": trained(age=20, mean=5)}
+RECIPES = {
+    "plain": trained(),
+    "channels": trained(age=20, mean=5),
+    "window": trained(history=12),
+    "padded": trained(history=12, short="pad", age=20),
+}
 assert RECIPES["plain"].usual is not None and RECIPES["plain"].usual.joint is not None
 
 
@@ -134,7 +139,7 @@ def same_updates(ones: list[Update], others: list[Update]) -> None:
         same_health(one.health, other.health)
 
 
-@pytest.mark.parametrize("kind", ["plain", "channels", "worn", "mean"])
+@pytest.mark.parametrize("kind", ["plain", "channels", "worn", "mean", "window", "padded"])
 @settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6), mixed=st.booleans())
 def test_rows_side_by_side_are_rows_one_by_one(kind: str, seed: int, mixed: bool) -> None:
