@@ -16,6 +16,7 @@ from .predictor import Predictor as Predictor
 from .sensor_faults import DISTRUSTED as DISTRUSTED
 from .sensor_faults import MID_LIFE as MID_LIFE
 from .stream import Stream as Stream
+from .stream import in_order as in_order
 from .stream_snapshot import FORMAT as FORMAT
 from .table_prediction import FilePrediction as FilePrediction
 from .table_prediction import ModelInputs as ModelInputs

@@ -52,13 +52,13 @@ def checked(
     reason = _name(row.unit) or _place(recipe, row)
     if reason:
         return [], reason
-    values: list[float] = []
-    may = iter(("refuse",) * (len(recipe.sensors) + len(recipe.settings)) if policies is None else policies)
-    for kind, wanted, given in (("sensor", recipe.sensors, row.sensors), ("setting", recipe.settings, row.settings)):
-        reason = _collect(kind, wanted, given, strict, values, may)
-        if reason:
-            return [], reason
-    return values, ""
+    split = len(recipe.sensors)
+    rules = ("refuse",) * (split + len(recipe.settings)) if policies is None else policies
+    sensors, reason = _collect("sensor", recipe.sensors, row.sensors, strict, rules[:split])
+    if reason:
+        return [], reason
+    settings, reason = _collect("setting", recipe.settings, row.settings, strict, rules[split:])
+    return [*sensors, *settings], reason
 
 
 def _name(unit: object) -> str:
@@ -92,22 +92,27 @@ def _place(recipe: Recipe, row: Row) -> str:
 
 
 def _collect(
-    kind: str, wanted: Sequence[str], given: object, strict: bool, values: list[float], may: Iterator[str]
-) -> str:
+    kind: str, wanted: Sequence[str], given: object, strict: bool, rules: Sequence[str]
+) -> tuple[list[float], str]:
+    """Numbers of the wanted names, and why there are none."""
     if not isinstance(given, Mapping):
-        return f"{kind}s must be names with numbers"
-    for name in wanted:
+        return [], f"{kind}s must be names with numbers"
+    values: list[float] = [value for name in wanted if type(value := given.get(name)) is float]
+    if len(values) == len(wanted) == len(given) and math.isfinite(sum(values)):
+        return values, ""  # as nearly every row; a sum that overflows is looked at number by number, too
+    values.clear()
+    for name, rule in zip(wanted, rules, strict=True):
         if name not in given:
-            return f"{kind} '{name}' is missing"
-        blank = next(may) != "refuse" and given[name] is None
+            return [], f"{kind} '{name}' is missing"
+        blank = rule != "refuse" and given[name] is None
         number = math.nan if blank else _number(given[name])
         if isinstance(number, str):
-            return f"{kind} '{name}' is {number}"
+            return [], f"{kind} '{name}' is {number}"
         values.append(number)
     if strict and len(given) != len(wanted):
         extra = next(name for name in given if name not in wanted)
-        return f"{kind} {_shown(extra)} is not one of this model's"
-    return ""
+        return [], f"{kind} {_shown(extra)} is not one of this model's"
+    return values, ""
 
 
 def _number(value: object) -> float | str:

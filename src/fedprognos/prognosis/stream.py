@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +19,8 @@ from fedprognos.prognosis import stream_snapshot
 from fedprognos.prognosis.health import Health, HealthTable, Row, RowTable, Update, Verdict
 from fedprognos.prognosis.health_model import BATCH, HealthModel
 from fedprognos.prognosis.incoming_rows import batches, checked, dated, without_blanks
-from fedprognos.prognosis.series_rows import SeriesRows, life_before
 from fedprognos.prognosis.sensor_traces import UnsoundRowError
+from fedprognos.prognosis.series_rows import SeriesRows, life_before
 from fedprognos.prognosis.unit_state import Question, UnitState
 
 BLOCK = 131_072
@@ -49,6 +49,14 @@ class Block:
     healths: HealthTable
     left: list[int]
     latest: dict[str, int]
+
+
+def in_order(refused: Mapping[int, Update], others: Iterable[Update]) -> list[Update]:
+    """What became of all rows: those that were refused have their numbers, the others follow one another."""
+    rest = iter(others)
+    if not refused:
+        return list(rest)
+    return [*(refused[k] if k in refused else next(rest) for k in range(max(refused) + 1)), *rest]
 
 
 class Stream:
@@ -121,6 +129,11 @@ class Stream:
 
     def feed_many(self, rows: Sequence[Row]) -> list[Update]:
         """Take rows of any units in the order given; the network looks at all new windows in one pass."""
+        table, refused = self.read(rows)
+        return in_order(refused, self.feed_table(table))
+
+    def read(self, rows: Sequence[Row]) -> tuple[RowTable, dict[int, Update]]:
+        """Rows as columns, without those that are refused as they are, which are given by their numbers."""
         recipe = self.model.recipe
         refused: dict[int, Update] = {}
         good: list[Row] = []
@@ -133,6 +146,8 @@ class Stream:
             else:
                 good.append(row)
                 values.append(numbers)
+        with self._lock:
+            self.counts[Verdict.REFUSED] += len(refused)
         split = len(recipe.sensors)
         columns = np.array(values, dtype=np.float64).reshape(len(good), split + len(recipe.settings))
         table = RowTable(
@@ -143,10 +158,7 @@ class Stream:
             columns[:, :split],
             columns[:, split:],
         )
-        with self._lock:
-            self.counts[Verdict.REFUSED] += len(refused)
-            taken = iter(self.feed_table(table))
-        return [refused[k] if k in refused else next(taken) for k in range(len(rows))]
+        return table, refused
 
     def feed_table(self, table: RowTable, *, every: bool = True) -> list[Update]:
         """Take many rows; what became of each, in order.

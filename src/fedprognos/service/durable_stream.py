@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import sqlite3
 import sys
 import time
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ import numpy as np
 from fedprognos.errors import DataError, FedprognosError, OutputError
 from fedprognos.features.history import rule_of
 from fedprognos.prognosis import FORMAT as SNAPSHOT
-from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict, machine_and_life
+from fedprognos.prognosis import Health, HealthModel, Row, RowTable, Stream, Update, Verdict, in_order, machine_and_life
 from fedprognos.service.alerts import Alert, AlertRule
 from fedprognos.service.maintenance import NEW_LIFE, MaintenanceEvent, MaintenanceReport, Recorded, ReportResult
 from fedprognos.service.model_log import ChangeKind, ModelChange
@@ -166,15 +164,18 @@ class DurableStream:
 
     def _take(self, rows: Sequence[Row]) -> Batch:
         started, received = time.perf_counter(), time.time()
-        rows = [self._routed(row) for row in rows] if self._routes else rows
-        updates = self.stream.feed_many(rows)
+        table, refused = self.stream.read(rows)
+        numbers_of_rows = self._numbers(table)
+        if self._routes:
+            table = replace(table, units=self._routed(table, numbers_of_rows))
+        updates = self.stream.feed_table(table)
         between = time.perf_counter()
         stored: list[StoredRow] = []
         stored_units: list[str] = []
         healths: list[tuple[int, Health]] = []
         new: list[tuple[int, str]] = []
         alerts: list[Alert] = []
-        for row, update in zip(rows, updates, strict=True):
+        for update, cycle, end, numbers in zip(updates, table.cycles, table.ends, numbers_of_rows, strict=True):
             if update.verdict not in REMEMBERED:
                 continue
             number = self._units.get(update.unit)
@@ -182,8 +183,9 @@ class DurableStream:
                 number = self._add_unit(update.unit)
                 new.append((number, update.unit))
             self._last += 1
-            place, values = (row.cycle, update.position, row.end), self._numbers(row)
-            stored.append(StoredRow(self._last, number, *place, received, update.accepted, values))
+            stored.append(
+                StoredRow(self._last, number, cycle, update.position, end, received, update.accepted, numbers)
+            )
             stored_units.append(update.unit)
             for health in update.healths:
                 healths.append((number, health))
@@ -195,29 +197,32 @@ class DurableStream:
             self._touched.update(row.unit for row in stored)
             if self.shadow is not None:
                 self._unread += [(row, unit) for row, unit in zip(stored, stored_units, strict=True)]
-        return Batch(updates, received, between - started, time.perf_counter() - between, alerts)
+        all_updates = in_order(refused, updates)
+        return Batch(all_updates, received, between - started, time.perf_counter() - between, alerts)
 
-    def _numbers(self, row: Row) -> bytes:
-        recipe = self.model.recipe
-        values = [*(row.sensors[name] for name in recipe.sensors), *(row.settings[name] for name in recipe.settings)]
-        return array("d", (math.nan if value is None else value for value in values)).tobytes()
+    def _numbers(self, table: RowTable) -> list[bytes]:
+        """Sensors and settings of each row, as they are stored."""
+        values = np.concatenate([table.sensors, table.settings], axis=1)
+        whole, size = values.tobytes(), values.itemsize * values.shape[1]
+        return [whole[k * size : (k + 1) * size] for k in range(len(table))]
 
-    def _routed(self, row: Row) -> Row:
-        """The row with the unit that is its machine's life since the last repair.
+    def _routed(self, table: RowTable, numbers: Sequence[bytes]) -> list[str]:
+        """The unit of each row: its machine's life since the last repair.
 
         A row that the life before has already, such as one that a broker delivers again, stays with that life.
         """
-        event = self._routes.get(row.unit) if isinstance(row.unit, str) else None
-        if event is None:
-            return row
-        place: object = row.cycle if self.model.recipe.cycle is not None else row.position
-        if isinstance(place, int | float) and event.position is not None and place <= event.position:
-            try:
-                if self.store.has_row(self._units[event.unit], row.position, row.cycle, self._numbers(row)):
-                    return replace(row, unit=event.unit)
-            except (KeyError, TypeError, OverflowError):  # no such life any more, or no row at all: judged later
-                pass
-        return replace(row, unit=event.begins)
+        units = list(table.units)
+        for k, (unit, position, cycle) in enumerate(zip(table.units, table.positions, table.cycles, strict=True)):
+            event = self._routes.get(unit)
+            if event is None:
+                continue
+            units[k], life_before = event.begins, self._units.get(event.unit)
+            place = position if cycle is None else cycle
+            if life_before is None or event.position is None or place > event.position:
+                continue
+            if self.store.has_row(life_before, position, cycle, numbers[k]):
+                units[k] = event.unit
+        return units
 
     @contextmanager
     def _undone_on_failure(self, what_failed: str) -> Iterator[None]:

@@ -15,9 +15,9 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from pydantic_core import from_json
@@ -53,14 +53,15 @@ CREATE INDEX IF NOT EXISTS healths_of_unit ON healths (unit, id);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow:
-    """A row as it was taken: sensors and settings in the recipe's order.
+class StoredRow(NamedTuple):
+    """A row as it was taken, in the columns of its table.
 
     Parameters
     ----------
     accepted
         False for a row whose clock jumped: refused, but the stream remembers where it led.
+    numbers
+        Sensors and settings in the recipe's order, NaN where a value was blank.
     """
 
     id: int
@@ -160,10 +161,7 @@ class Store:
         with self._transaction():
             self.alerts.write(alerts, standings)
             self._db.executemany("INSERT INTO units VALUES (?, ?)", units)
-            self._db.executemany(
-                "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                ((r.id, r.unit, r.cycle, r.position, r.end, r.received, r.accepted, r.numbers) for r in rows),
-            )
+            self._db.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             self.arrivals.write(rows)
             self._write_healths(healths, received)
 
