@@ -25,7 +25,7 @@ from fedprognos.prognosis.unit_state import Question, UnitState
 
 BLOCK = 131_072
 """Rows taken side by side."""
-LEAST_BLOCK = 32
+LEAST_BLOCK = 12
 """Fewer are faster one by one."""
 
 
