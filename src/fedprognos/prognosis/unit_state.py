@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -270,9 +272,20 @@ class UnitState:
 
     def restore(self, kept: Arrays) -> None:
         """Go on from a snapshot."""
+        names_of_parts = _names_by_part(tuple(kept))
         for part, memory in self._parts().items():
-            prefix = part + "."
-            memory.restore({n.removeprefix(prefix): array for n, array in kept.items() if n.startswith(prefix)})
+            memory.restore({short: kept[name] for name, short in names_of_parts.get(part, ())})
         self.latest_values[:] = kept["known"]
         if len(self.memory):
             self.memory[:] = kept["memory"]
+
+
+@lru_cache(maxsize=8)
+def _names_by_part(names: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+    """Names of a snapshot's arrays with their names within each part; the same for all units of a model."""
+    parts = defaultdict[str, list[tuple[str, str]]](list)
+    for name in names:
+        part, dot, short = name.partition(".")
+        if dot:
+            parts[part].append((name, short))
+    return dict(parts)
