@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import httpx
 import pytest
 from services import LIFE, Json, process, rows_of, running, small_bundle
 
-from fedprognos.prognosis import Predictor, Row, Stream
+from fedprognos.features import Recipe
+from fedprognos.prognosis import HealthModel, Predictor, Row, Stream
 from fedprognos.service import DurableStream
 from fedprognos.service.maintenance import MaintenanceReport
 from small_fleets import series_fleet
@@ -51,6 +53,19 @@ def check_new_life(client: Any, kind: str) -> None:
     (event,) = new["maintenance"]
     assert (event["kind"], event["who"], event["position"], event["unit"]) == (kind, "Mia", 30.0, "engines-0")
     assert client.post("/v1/rows", json={**ROWS[0], "sensors": {}}).status_code == 422
+
+
+def test_a_dated_row_that_comes_again_stays_with_the_life_before() -> None:
+    recipe = Recipe(
+        task="rul", sensors=("heat",), window=1, mean=((0.0,),), std=((1.0,),), label_mean=50.0, time_measure="hours"
+    )
+    rows = [Row("pump", f"2026-11-0{day}T07:00:00", {"heat": 1.0 * day}) for day in (1, 2, 3)]  # type: ignore[arg-type]
+    stream = DurableStream(HealthModel(recipe, lambda windows: windows.mean(axis=(1, 2))))
+    stream.take(rows[:2])
+    at = datetime(2026, 11, 2, 12, tzinfo=UTC)
+    stream.record(MaintenanceReport(unit="pump", kind="repair", at=at, who="Mia"))
+    results = [(update.unit, update.verdict.value) for update in stream.take(rows[1:]).updates]
+    assert results == [("pump", "duplicate"), ("pump#2", "accepted")]
 
 
 def test_the_same_event_is_one_and_a_life_without_rows_is_not_ended_again() -> None:
