@@ -50,8 +50,9 @@ OUT = Path("build/benchmarks/service.json")
 ROWS_A_POST = 100
 
 
-def bundle_of(fleet: Fleet, neurons: int, seed: int = 0) -> Bundle:
-    section = RecipeOptions.model_validate({"window": 30, "cap": 125, "short": "pad"})
+def bundle_of(fleet: Fleet, neurons: int, seed: int = 0, *, life: bool = False) -> Bundle:
+    history = {"history": "life"} if life else {"window": 30, "short": "pad"}
+    section = RecipeOptions.model_validate({**history, "cap": 125})
     recipe = recipe_for(section, {"only": fleet})
     spec = NetworkSpec(inputs=recipe.channels, widths=(neurons,))
     return Bundle(recipe, Network.seeded(spec, seed, bias=0.5))
@@ -149,9 +150,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--neurons", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--life", action="store_true", help="a model of whole lives instead of windows of 30 rows")
     options = parser.parse_args()
     fleet = synthetic_engines(sites=1, units_per_site=4, seed=0)[0]
-    bundle = bundle_of(fleet, options.neurons)
+    bundle = bundle_of(fleet, options.neurons, life=options.life)
     bodies = bodies_of(fleet, bundle.recipe, options.clients, 2000)
     os.environ["OMP_NUM_THREADS"] = "1"
     cores = sorted(os.sched_getaffinity(0))
@@ -159,7 +161,7 @@ def main() -> None:
     results: dict[str, list[dict[str, float]]] = {"echo": [], "service": [], "100 rows": [], "shadow": []}
     with tempfile.TemporaryDirectory() as folder:
         path = bundle.save(Path(folder) / "bundle")
-        second = bundle_of(fleet, options.neurons, seed=1).save(Path(folder) / "second")
+        second = bundle_of(fleet, options.neurons, seed=1, life=options.life).save(Path(folder) / "second")
         for k in range(options.repeats):
             port = free_port()
             results["echo"].append(
@@ -195,7 +197,7 @@ def main() -> None:
     setup = {
         "clients": options.clients,
         "neurons": options.neurons,
-        "window": 30,
+        "history": "life" if options.life else 30,
         "sensors": len(bundle.recipe.sensors),
     }
     OUT.write_text(
