@@ -52,7 +52,8 @@ PAGE = """\
 Clients of C-MAPSS train a GRU of 64 neurons each (preset `study-clients`, 300 steps), which is absorbed to several
 widths in multiples of a client's (three values of `alpha` each). A fifth of each client's engines judges: errors are
 RMSE in cycles on all rows of these, labels capped at 130, up to {seeds} seeds, one where no ± stands. Another
-fifth is kept out of training and chooses the width. NASA's test engines take no part. ± is the standard deviation over seeds.
+fifth is kept out of training and chooses the width. NASA's test engines take no part. ± is the standard deviation
+over seeds.
 
 - *Concat*: every neuron. *All*: every neuron that groups leave; the same as concat with 3 and 10 clients.
 - *Chosen*: what `federation.absorb.width` does by default, with the widths {tried}: the narrowest whose error on the
