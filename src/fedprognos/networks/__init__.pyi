@@ -48,6 +48,7 @@ from .network_outputs import window_outputs as window_outputs
 from .novelty import LIMIT as LIMIT
 from .novelty import Novelty as Novelty
 from .novelty import novelty_from_sums as novelty_from_sums
+from .optimizers import OPTIMIZERS as OPTIMIZERS
 from .pooling import CentredSums as CentredSums
 from .pooling import Fits as Fits
 from .pooling import Grid as Grid
@@ -61,7 +62,6 @@ from .reservoir_body import reservoir_of as reservoir_of
 from .spec import NetworkSpec as NetworkSpec
 from .stepping import Stepper as Stepper
 from .torch_threads import one_torch_thread as one_torch_thread
-from .training_loop import OPTIMIZERS as OPTIMIZERS
 from .training_loop import Epoch as Epoch
 from .training_loop import FitResult as FitResult
 from .training_loop import decay_share as decay_share

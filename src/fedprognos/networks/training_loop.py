@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import torch
@@ -18,13 +17,10 @@ from fedprognos.networks.model_options import Training
 from fedprognos.networks.module import Dropout, HealthNetwork
 from fedprognos.networks.network import Network
 from fedprognos.networks.network_outputs import outputs
+from fedprognos.networks.optimizers import OPTIMIZERS, without_gradients
 
 COLLAPSE = 0.05
 """A model whose predictions vary less than this share of the labels has collapsed to the mean."""
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": partial(torch.optim.AdamW, fused=True),  # one kernel for all tensors; AdamW without decay is Adam
-    "rmsprop": torch.optim.RMSprop,
-}
 
 
 @dataclass(frozen=True)
@@ -101,21 +97,20 @@ def fit(
     epochs = training.epochs if training.steps is None else max(round(training.steps / data.per_epoch), 1)
     learning = [p for p in network.parameters() if p.requires_grad]
     anchors = [p.detach().clone() for p in learning] if proximal > 0 else []
-    optimizer = OPTIMIZERS[training.optimizer](learning, lr=training.learning_rate, weight_decay=training.weight_decay)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(decay_share, training.schedule, epochs))
+    optimizer = OPTIMIZERS[training.optimizer](learning, training.weight_decay)
     order = np.random.default_rng(seed)
     kept = _BestEpoch(training, epochs, Network.from_module(network))
     for epoch in range(1, epochs + 1):
         squared, seen = 0.0, 0
+        learning_rate = training.learning_rate * decay_share(training.schedule, epochs, epoch - 1)
         for loss, count in data.losses(network, order):
-            optimizer.zero_grad(set_to_none=True)
+            without_gradients(learning)
             pull = sum((p - a).square().sum() for p, a in zip(learning, anchors, strict=True)) if anchors else 0.0
             (loss + 0.5 * proximal * pull).backward()  # type: ignore[no-untyped-call]
             if training.clip is not None:
                 nn.utils.clip_grad_norm_(learning, training.clip)
-            optimizer.step()
+            optimizer.step(learning_rate)
             squared, seen = squared + loss.item() * count, seen + count
-        decay.step()
         train_rmse = float(np.sqrt(squared / seen)) * recipe.label_std
         if not np.isfinite(train_rmse):
             raise TrainingError(
@@ -128,9 +123,10 @@ def fit(
             on_epoch(kept.history[-1])
         if stop:
             break
-    collapsed = not _surely_varies(kept, train, validation, recipe) and _collapsed(
-        kept.best.module().to(where), train, recipe
-    )
+    collapsed = False
+    if not _surely_varies(kept, train, validation, recipe):
+        is_last = kept.best_epoch == kept.history[-1].epoch
+        collapsed = _collapsed(network if is_last else kept.best.module().to(where), train, recipe)
     return FitResult(kept.best, tuple(kept.history), kept.best_epoch, collapsed, len(train))
 
 

@@ -6,8 +6,6 @@ So each step releases one sum, and nothing else that leaves depends on the data.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -43,12 +41,11 @@ def private_fit(
     names = [name for name, p in module.named_parameters() if p.requires_grad]
     learning = [module.get_parameter(name) for name in names]
     anchors = [p.detach().clone() for p in learning]
-    optimizer = OPTIMIZERS[plan.optimizer](learning, lr=plan.learning_rate, weight_decay=plan.weight_decay)
-    decay = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(decay_share, plan.schedule, plan.epochs))
+    optimizer = OPTIMIZERS[plan.optimizer](learning, plan.weight_decay)
     batches = WindowBatches if train.lives is None else LifeBatches
     data, order = batches(module, train, recipe, plan, 0), np.random.default_rng(seed)
     count = len(train) if privacy.per == "row" else len(np.unique(train.unit))
-    for _ in range(plan.epochs):
+    for epoch in range(plan.epochs):
         total: FloatArray = np.zeros(sum(p.numel() for p in learning))
         for x, y, weights, groups in data.samples(order, privacy.per):
             gradients = sample_gradients(module, x, y, weights)
@@ -57,8 +54,7 @@ def private_fit(
         parts = torch.split(step, [p.numel() for p in learning])
         for p, anchor, part in zip(learning, anchors, parts, strict=True):
             p.grad = part.view_as(p) + proximal * (p.detach() - anchor)
-        optimizer.step()
-        decay.step()
+        optimizer.step(plan.learning_rate * decay_share(plan.schedule, plan.epochs, epoch))
     return Network.from_module(module), count
 
 
