@@ -7,7 +7,7 @@ Personal heads are in :mod:`fedprognos.networks.pooling`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ from fedprognos.networks.network import Network
 
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-18, 5))
 """Ridge strengths tried, relative to the mean diagonal of H'H."""
+BLOCK = 1024
+"""Points whose products are made at once: of fewer, adding them up costs as much."""
 UNIT_WEIGHT = 100
 """Points that each unit counts as, where all units have the same weight."""
 
@@ -95,27 +97,52 @@ def weighted_statistics(
 ) -> list[HeadStatistics]:
     """Statistics of some points for each of several weightings (N,), in one pass; None weighs all alike.
 
-    Points without weight are not counted.
+    No weight is negative. Points without weight are not counted.
     """
-    from fedprognos.networks.network_outputs import pieces
-
     width = network.spec.features + 1
     hh, hy = np.zeros((len(weights), width, width)), np.zeros((len(weights), width))
     targets = recipe.encode(windows.labels)
-    module = network.module().eval()
-    with module.in_blocks():
-        for piece in pieces(module, windows):
-            h = np.concatenate([piece.features(), np.ones((len(piece.index), 1))], axis=1)
-            for k, weight in enumerate(weights):
-                weighted = h if weight is None else h * weight[piece.index, None]
-                hh[k] += weighted.T @ h
-                hy[k] += weighted.T @ targets[piece.index]
+    roots = [None if weight is None else np.sqrt(weight) for weight in weights]
+    for index, h in _blocks(network, windows):
+        for k, root in enumerate(roots):
+            part, y = (h, targets[index]) if root is None else _rooted(h, targets[index], root[index])
+            hh[k] += part.T @ part  # BLAS makes one half of a product with itself
+            hy[k] += part.T @ y
     return [
         HeadStatistics(len(windows), float(targets @ targets), hh[k], hy[k])
         if weight is None
         else HeadStatistics(int(np.count_nonzero(weight)), float((weight * targets) @ targets), hh[k], hy[k])
         for k, weight in enumerate(weights)
     ]
+
+
+def _blocks(network: Network, windows: WindowSet) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Points, many at a time, and what the head sees of each with a one at the end; the array is filled anew."""
+    from fedprognos.networks.network_outputs import pieces
+
+    index, h, filled = np.empty(BLOCK, dtype=np.int64), np.ones((BLOCK, network.spec.features + 1)), 0
+    module = network.module().eval()
+    with module.in_blocks():
+        for piece in pieces(module, windows):
+            hidden, start = piece.hidden.cpu().numpy(), 0
+            while start < len(hidden):
+                taken = slice(start, start + BLOCK - filled)
+                start, into = taken.stop, slice(filled, filled + len(hidden[taken]))
+                index[into] = piece.index[taken]
+                h[into, : hidden.shape[1]], h[into, hidden.shape[1] : -1] = hidden[taken], piece.beside[taken]
+                filled = into.stop
+                if filled == BLOCK:
+                    yield index, h
+                    filled = 0
+    if filled:
+        yield index[:filled], h[:filled]
+
+
+def _rooted(h: FloatArray, y: FloatArray, root: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rows and targets times the roots of their weights; those without weight are left out."""
+    there = np.flatnonzero(root)
+    h, y, root = (h, y, root) if len(there) == len(root) else (h[there], y[there], root[there])
+    return h * root[:, None], y * root
 
 
 def add_all(statistics: Iterable[HeadStatistics]) -> HeadStatistics:
