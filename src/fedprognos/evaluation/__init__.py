@@ -45,6 +45,7 @@ from fedprognos.evaluation.prediction_files import (
     read_trajectories,
     write_predictions,
     write_trajectories,
+    written_clients,
 )
 from fedprognos.evaluation.results import (
     EVERYONE,
@@ -125,4 +126,5 @@ __all__ = [
     "trained_on",
     "write_predictions",
     "write_trajectories",
+    "written_clients",
 ]

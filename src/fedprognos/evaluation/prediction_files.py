@@ -6,9 +6,12 @@ points of every test fleet once and the predictions of each model beside them.
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,14 +46,28 @@ COLUMNS = (
 )
 TEXTS = frozenset({"scenario", "method", "head", "train_clients", "test_client", "unit"})
 """Columns of names. A name may come from anybody, so it is written such that no spreadsheet runs it as a formula."""
-LINES = 100_000
-"""Lines that are made and read at a time, so that memory does not grow with the file."""
+LINES, WRITTEN = 100_000, 10_000
+"""Lines that are read and made at a time, so that memory does not grow with the file."""
+LONGEST_NAMES = 200
+"""Characters of the names of those who trained a model, in every line of a file."""
 READ_IN_BYTES = 100_000_000
 """Of larger files some units are read: figures need no more points."""
 TRAJECTORIES_VERSION = 1
 METADATA = "fedprognos"
 """The key of our document in the header of a safetensors file."""
 MODEL_NAMES = ("scenario", "method", "head", "train_clients", "test_client")
+
+
+def written_clients(clients: Sequence[str]) -> str:
+    """Clients as every line of a file names them: many by their number and a digest of their names.
+
+    >>> written_clients(["a", "b"]), written_clients([f"site{k}" for k in range(100)])
+    ('a+b', '100 clients b0fc7507')
+    """
+    names = "+".join(clients)
+    if len(clients) == 1 or len(names) <= LONGEST_NAMES:
+        return names
+    return f"{len(clients)} clients {hashlib.sha256(names.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,45 +103,44 @@ class ClientPredictions:
             "scenario": self.scenario,
             "method": self.method,
             "head": self.head or "",
-            "train_clients": "+".join(self.train_clients),
+            "train_clients": written_clients(self.train_clients),
             "test_client": self.test_client,
             "seed": self.seed,
         }
 
-    def frame(self, points: slice = slice(None)) -> pd.DataFrame:
-        """One line a point, names safe for spreadsheets."""
+    def lines(self) -> Iterator[str]:
+        """One line a point, some thousand lines at a time, names safe for spreadsheets."""
         w = self.windows
-        low, high = (np.nan, np.nan) if self.bounds is None else (end[points] for end in self.bounds)
-        names = np.array([spreadsheet_safe(name) for name in w.unit_ids], dtype=object)
-        model = {k: spreadsheet_safe(v) if isinstance(v, str) else v for k, v in self.model.items()}
-        return pd.DataFrame(
-            {
-                **model,
-                "unit": names[w.unit[points]],
-                "position": w.position[points],
-                "truth": w.labels[points],
-                "prediction": self.values[points].astype(np.float64),
-                "low": low,
-                "high": high,
-                "scored": self.scored,
-            },
-            columns=list(COLUMNS),
-        )
+        model = _fields(spreadsheet_safe(v) if isinstance(v, str) else str(v) for v in self.model.values())
+        units = np.array([_fields([spreadsheet_safe(name)]) for name in w.unit_ids], dtype=object)
+        none = np.full(len(self.values), np.nan)
+        low, high = (none, none) if self.bounds is None else self.bounds
+        numbers = [w.position, w.labels, self.values.astype(np.float64), low, high]
+        for start in range(0, len(self.values), WRITTEN):
+            points = slice(start, start + WRITTEN)
+            columns = [units[w.unit[points]], *(_texts(column[points]) for column in numbers)]
+            yield "".join(f"{model},{line},{self.scored}\n" for line in map(",".join, zip(*columns, strict=True)))
+
+
+def _fields(texts: Iterable[str]) -> str:
+    """Texts as fields of a line, in quotes where they need any."""
+    line = io.StringIO()
+    csv.writer(line).writerow([*texts, ""])  # one field that is empty would be quoted
+    return line.getvalue().removesuffix(",\r\n")
+
+
+def _texts(numbers: NDArray[np.generic]) -> list[str]:
+    """Numbers as the shortest text that reads back to the same bits; NaN as nothing."""
+    return ["" if math.isnan(number) else repr(number) for number in numbers.tolist()]
 
 
 def write_predictions(path: Path, predictions: list[ClientPredictions]) -> None:
     """Write the points scored and drawn as a CSV whose floats read back to the same bits."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        pd.DataFrame(columns=list(COLUMNS)).to_csv(file, index=False)
-        waiting: list[pd.DataFrame] = []
+        file.write(",".join(COLUMNS) + "\n")
         for part in predictions:
-            for start in range(0, 0 if part.trajectory else len(part.values), LINES):
-                waiting.append(part.frame(slice(start, start + LINES)))
-                if sum(map(len, waiting)) >= LINES:
-                    pd.concat(waiting).to_csv(file, index=False, header=False)
-                    waiting = []
-        if waiting:
-            pd.concat(waiting).to_csv(file, index=False, header=False)
+            if not part.trajectory:
+                file.writelines(part.lines())
 
 
 def read_predictions(paths: list[Path]) -> pd.DataFrame:

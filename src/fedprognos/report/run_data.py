@@ -26,6 +26,7 @@ from fedprognos.evaluation import (
     read_predictions,
     read_trajectories,
     trained_on,
+    written_clients,
 )
 from fedprognos.files import read_object
 from fedprognos.report.method_entries import PRIVATE, Entry, Roles, entries, roles
@@ -90,7 +91,7 @@ class RunData:
     @cached_property
     def data_of(self) -> Mapping[str, str]:
         """Whose data models were trained on, by the clients as files name them."""
-        return {"+".join(row.train_clients): trained_on(row.train_clients, self.clients) for row in self.rows}
+        return {written_clients(row.train_clients): trained_on(row.train_clients, self.clients) for row in self.rows}
 
     @cached_property
     def task(self) -> Literal["rul", "soh"]:
