@@ -58,7 +58,7 @@ class Shelf(Mapping[str, T]):
         self.kind, self._package, self._group = kind, package, group
         self._things: dict[str, T] = {}
         self._lock = threading.RLock()
-        self._loaded = False
+        self._loaded = self._complete = False
 
     def add(self, thing: T) -> T:
         """Put a thing on the shelf; a name that is taken is refused. Returns the thing, so it can be a decorator."""
@@ -86,6 +86,8 @@ class Shelf(Mapping[str, T]):
                     del self._things[name]
 
     def _load(self) -> None:
+        if self._complete:
+            return
         with self._lock:
             if self._loaded:
                 return
@@ -103,6 +105,7 @@ class Shelf(Mapping[str, T]):
                         where=point.value,
                         hint="update that package, or uninstall it",
                     ) from error
+            self._complete = True
 
     def __getitem__(self, name: str) -> T:
         self._load()

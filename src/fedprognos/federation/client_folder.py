@@ -54,7 +54,8 @@ class ClientFolder:
         return None
 
     def _append(self, name: str, text: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / name).open("a", encoding="utf-8") as file:
             file.write(text + "\n")
 

@@ -17,6 +17,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def encode(
     return save_tensors(tensors, metadata={ENVELOPE: json.dumps(envelope, allow_nan=False)})
 
 
-def envelope_of(data: bytes) -> dict[str, Any]:
+def envelope_of(data: bytes) -> Mapping[str, Any]:
     """A message's version, kind and body as plain JSON values; :class:`MessageError` where it is malformed."""
     return _envelope(data, "message")
 
@@ -147,16 +148,22 @@ def decode(data: bytes, kinds: tuple[type, ...], where: str = "message") -> Any:
         raise MessageError(f"malformed {kind.__name__}: {_short(e)}", where=where) from None
 
 
-def _envelope(data: bytes, where: str) -> dict[str, Any]:
+def _envelope(data: bytes, where: str) -> Mapping[str, Any]:
     size = int.from_bytes(data[:8], "little") if len(data) >= 8 else 0
-    envelope = None
-    if 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES):
-        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            text = json.loads(data[8 : 8 + size])["__metadata__"][ENVELOPE]
-            envelope = parse_json(text, parse_float=_finite, parse_constant=_finite)
-    if not isinstance(envelope, dict):
+    envelope = _parsed(data[8 : 8 + size]) if 0 < size <= min(len(data) - 8, MAX_HEADER_IN_BYTES) else None
+    if envelope is None:
         raise MessageError("not a message", where=where)
     return envelope
+
+
+@lru_cache(maxsize=2)  # a request, asked of one client after another in one process, and the reply at hand
+def _parsed(header: bytes) -> Mapping[str, Any] | None:
+    """The envelope in a header, which nobody changes; None where there is none."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        text = json.loads(header)["__metadata__"][ENVELOPE]
+        envelope = parse_json(text, parse_float=_finite, parse_constant=_finite)
+        return envelope if isinstance(envelope, dict) else None
+    return None
 
 
 def _finite(text: str) -> float:
@@ -280,7 +287,7 @@ def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[A
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_validate(value)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         _check_fields(value, dataclasses.fields(kind), path)
         if kind in (HeadStatistics, OutputSums):
             tensors = {**tensors, **_products(kind, value, path, tensors)}
@@ -293,6 +300,12 @@ def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[A
             raise ValueError(f"{path} must be a list")
         return tuple(_unpack(v, arguments[0], f"{path}/{i}", tensors) for i, v in enumerate(value))
     return _plain(value, kind, path)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Types of a message's fields."""
+    return typing.get_type_hints(kind)
 
 
 def _check_fields(value: Any, fields: tuple[dataclasses.Field[Any], ...], path: str) -> None:
