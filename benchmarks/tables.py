@@ -39,14 +39,16 @@ LIFE = 200
 """Rows of a machine."""
 
 
-def write_tables(folder: Path, rows: int, columns: int, suffixes: tuple[str, ...] = (".csv", ".parquet")) -> list[Path]:
+def write_tables(
+    folder: Path, rows: int, columns: int, suffixes: tuple[str, ...] = (".csv", ".parquet"), owners: int = 5
+) -> list[Path]:
     """The same table in several formats: machine, cycle, site, and sensors up to so many columns."""
     wear, noise = f"pow((i % {LIFE}) / {LIFE}, {{power}})", "(hash(i * 31 + {k}) % 1000000) / 1e6"
     sensors = [
         f"round(100 + {k} + 3 * {wear.format(power=1 + k % 3)} + {noise.format(k=k)}, 6) AS s{k}"
         for k in range(columns - 3)
     ]
-    machine = f"'m' || (i // {LIFE}) AS machine, i % {LIFE} + 1 AS cycle, 'site' || (i // {LIFE}) % 5 AS plant"
+    machine = f"'m' || (i // {LIFE}) AS machine, i % {LIFE} + 1 AS cycle, 'site' || (i // {LIFE}) % {owners} AS plant"
     sql = f"SELECT {machine}, {', '.join(sensors)} FROM range({rows}) AS numbers(i)"  # noqa: S608 - numbers only
     paths = [folder / f"fleet{suffix}" for suffix in suffixes]
     for path in paths:

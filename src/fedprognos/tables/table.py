@@ -230,10 +230,12 @@ class Table:
         """
         every = [f"c{k}" for k in range(len(self.names))]
         filled = f"coalesce({', '.join(f'CAST({c} AS VARCHAR)' for c in every)}) IS NOT NULL"
-        if set(self.kinds) == {"text"}:
-            named = [(c, name) for c, name in zip(every, self.names, strict=True) if not name.startswith(NAMELESS)]
+        named = [(c, name) for c, name in zip(every, self.names, strict=True) if not name.startswith(NAMELESS)]
+        if set(self.kinds) == {"text"} and named:
+            # One column is looked at first: DuckDB would trim all cells of all rows.
+            first = f"contains({named[0][0]}, {literal(named[0][1])})"
             names_again = " AND ".join(f"trim({c}, {_WHITE}) = {literal(name)}" for c, name in named)
-            filled += f" AND NOT coalesce({names_again or 'FALSE'}, FALSE)"
+            filled += f" AND NOT coalesce(CASE WHEN {first} THEN {names_again} END, FALSE)"
         filled += f" AND {self.condition}" if self.condition else ""
         selected = [f"{expression} AS {quoted(name)}" for name, expression in columns.items()]
         selected += [
