@@ -160,6 +160,7 @@ def ranges_of_units(
     sensors: int,
     first: float = 0.0,
     joint: bool = False,
+    every: int = 1,
     **level: float,
 ) -> SensorRanges:
     """What is usual of some units, given by their raw values and deviations (T, sensors) each.
@@ -170,6 +171,8 @@ def ranges_of_units(
         Latest position at which one of them begins.
     joint
         Learn how levels go together, too.
+    every
+        Of so many levels of a unit, one is kept to learn that from.
     """
     still, reach = np.ones(sensors, dtype=np.int64), np.zeros(sensors)
     low, high, jump, motion = np.zeros(sensors), np.zeros(sensors), np.zeros(sensors), np.full(sensors, FAR)
@@ -181,7 +184,7 @@ def ranges_of_units(
         smoothed = levels(deviations)
         if len(smoothed):
             low, high = np.minimum(low, smoothed.min(axis=0)), np.maximum(high, smoothed.max(axis=0))
-            smooth.append(smoothed)
+            smooth.append(smoothed[::every].copy() if every > 1 else smoothed)
         if len(smoothed) > 1:
             settled = True
             jump = np.maximum(jump, np.abs(deviations[SETTLED:] - smoothed[:-1]).max(axis=0))
@@ -203,17 +206,16 @@ def _joint_levels(units: Sequence[FloatArray]) -> JointLevels | None:
     """How levels (T, sensors) of some machines go together; None where they are too few, or have too many sensors."""
     if len(units) < LEAST_JOINT_UNITS or not 2 <= units[0].shape[1] <= MOST_JOINT_SENSORS:
         return None
-    thinned = sum(map(len, units)) // MOST_JOINT_ROWS + 1
-    every = np.concatenate([levels[::thinned] for levels in units])
-    covariance = np.cov(every.T, bias=True)
+    joined = np.concatenate(units)
+    covariance = np.cov(joined.T, bias=True)
     joint = JointLevels(
-        rows=len(every),
+        rows=len(joined),
         units=int(_power_of_two_below(len(units))),
-        mean=_digits(every.mean(axis=0)),
+        mean=_digits(joined.mean(axis=0)),
         covariance=tuple(_digits(row) for row in covariance),
         most=(0.0,) * len(covariance),
     )
-    errors = np.abs(joint.errors(every, np.arange(len(covariance)))).max(axis=0)
+    errors = np.abs(joint.errors(joined, np.arange(len(covariance)))).max(axis=0)
     return joint.model_copy(update={"most": tuple((np.ceil(errors / QUARTER) * QUARTER).tolist())})
 
 
@@ -263,9 +265,9 @@ def fleet_ranges(
         return raw, (raw - mean[which]) / std[which]
 
     series = all(unit.cycles is None for unit in fleet)  # within a cycle, sensors follow its course
-    return ranges_of_units(
-        map(raw_and_scaled, fleet), width, max(float(unit.time[0]) for unit in fleet), series, **level
-    )
+    rows = sum(max(unit.rows - SETTLED + 1, 0) for unit in fleet)  # that have a level
+    first, every = max(float(unit.time[0]) for unit in fleet), rows // MOST_JOINT_ROWS + 1
+    return ranges_of_units(map(raw_and_scaled, fleet), width, first, series, every, **level)
 
 
 def merged_ranges(
