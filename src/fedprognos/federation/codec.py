@@ -287,7 +287,7 @@ def _unpack(value: Any, kind: Any, path: str, tensors: Mapping[str, np.ndarray[A
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_validate(value)
     if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
+        hints = _hints(kind)  # type: ignore[arg-type]
         _check_fields(value, dataclasses.fields(kind), path)
         if kind in (HeadStatistics, OutputSums):
             tensors = {**tensors, **_products(kind, value, path, tensors)}

@@ -29,15 +29,15 @@ class Adam:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        moving = [k for k, p in enumerate(self._parameters) if p.grad is not None]
+        moving = [(k, p.grad) for k, p in enumerate(self._parameters) if p.grad is not None]
         if not moving:
             return
-        each = (self._parameters, [p.grad for p in self._parameters], self._means, self._squares, self._steps)
-        parameters, gradients, means, squares, steps = ([part[k] for k in moving] for part in each)
+        parts = (self._parameters, self._means, self._squares, self._steps)
+        parameters, means, squares, steps = ([part[k] for k, _ in moving] for part in parts)
         torch._foreach_add_(steps, 1)
-        torch._fused_adamw_(  # type: ignore[call-overload]
+        torch._fused_adamw_(
             parameters,
-            gradients,
+            [gradient for _, gradient in moving],
             means,
             squares,
             [],
