@@ -160,6 +160,14 @@ def many_clients(counts: Sequence[int], rounds: int) -> dict[str, float]:
     return found
 
 
+def clients_side_by_side(count: int, rounds: int) -> dict[str, float]:
+    """The same many clients in this process, and in two worker processes: what messages leave of the gain."""
+    fleets, recipe = clients_of(count, 1)
+    plan = plan_of(recipe, 1, 8, rounds)
+    one, two = (in_pool(fleets, workers, lambda cohort: federated("fedavg", cohort, plan)) for workers in (1, 2))
+    return {f"{count} clients: one process / two workers": one / two}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="one of the benchmarks by name")
@@ -178,6 +186,7 @@ def main() -> None:
             "clients",
             lambda quick: many_clients(COUNTS[:2], 2) if quick else many_clients(chosen.clients, chosen.rounds),
         ),
+        ("side by side", lambda quick: clients_side_by_side(*((10, 2) if quick else (100, chosen.rounds)))),
     ):
         if chosen.only not in (None, name):
             continue

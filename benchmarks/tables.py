@@ -3,11 +3,11 @@
 The table is generated: machines that wear out, with sensors of six digits. Run from the root of the repository:
 
     python benchmarks/tables.py [--rows 1000000] [--columns 20] [--quick]
-    python benchmarks/tables.py --commands [init run predict] [--rows 10000000]
+    python benchmarks/tables.py --commands [init run predict lives] [--rows 10000000] [--owners 5] [--csv]
 
-With `--commands` it takes a Parquet file through `init`, `run` (a reservoir with exact heads, no training) and
-`predict`, each a process of its own, and shows the most memory that each held. Rows that are mapped from files are not
-in it: the system lets them go where memory is short.
+With `--commands` it takes a Parquet file through `init`, `run` (a reservoir with exact heads, no training), `predict`
+and `lives` (a run that trains networks on whole lives for 300 steps), each a process of its own, and shows the most
+memory that each held. Rows that are mapped from files are not in it: the system lets them go where memory is short.
 
 Seconds are processor time, which other programs on the machine change little. Prints a table and writes
 build/benchmarks/tables.json.
@@ -78,18 +78,21 @@ def seconds(step: Callable[[Path], object], path: Path) -> float:
 def commands(folder: Path, table: Path) -> dict[str, list[str]]:
     """`init`, `run` and `predict` for a table."""
     program = [sys.executable, "-m", "fedprognos"]
-    changes = ["search=0", 'federation.methods=["reservoir"]', 'federation.heads=["exact"]']
-    changes += [
-        "evaluation.intervals=none",
-        "evaluation.refit=false",
-        'evaluation.baselines=["constant","age","ridge"]',
-    ]
+    changes = ["search=0", 'federation.heads=["exact"]', "evaluation.intervals=none", "evaluation.refit=false"]
+    changes += ['evaluation.baselines=["constant","age","ridge"]']
     experiment, run = str(folder / "fleet.toml"), str(folder / "run")
-    changed = [part for change in changes for part in ("--set", change)]
+
+    def run_with(out: str, *more: str) -> list[str]:
+        changed = [part for change in (*changes, *more) for part in ("--set", change)]
+        return [*program, "run", experiment, "--out", out, "--workers", "1", "--quiet", *changed]
+
     return {
         "init": [*program, "init", str(table), "--out", experiment, "--yes"],
-        "run": [*program, "run", experiment, "--out", run, "--workers", "1", "--quiet", *changed],
+        "run": run_with(run, 'federation.methods=["reservoir"]'),
         "predict": [*program, "predict", f"{run}/bundle", str(table), "--out", str(folder / "health.csv")],
+        "lives": run_with(
+            f"{run}-lives", 'federation.methods=["fedavg"]', "federation.fedavg.rounds=1", "train.steps=300"
+        ),
     }
 
 
@@ -109,19 +112,20 @@ def measured(command: list[str]) -> tuple[float, float]:
     return round(used, 1), round(most)
 
 
-def measure_commands(rows: int, columns: int, chosen: list[str]) -> list[dict[str, object]]:
-    shown = Table(title=f"{rows:,} rows, {columns} columns: `init`, `run` and `predict` as processes")
+def measure_commands(rows: int, columns: int, owners: int, suffix: str, chosen: list[str]) -> list[dict[str, object]]:
+    shown = Table(title=f"{rows:,} rows, {columns} columns, {owners} owners, {suffix}: commands as processes")
     for heading in ("command", "processor time in s", "memory in MB"):
         shown.add_column(heading, justify="left" if heading == "command" else "right")
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
-        table = write_tables(Path(folder), rows, columns, (".parquet",))[0]
+        table = write_tables(Path(folder), rows, columns, (suffix,), owners)[0]
         for name, command in commands(Path(folder), table).items():
             if chosen and name not in chosen:
                 continue
             seconds_used, memory_in_mb = measured(command)
             results.append({"command": name, "rows": rows, "seconds": seconds_used, "memory_in_mb": memory_in_mb})
             shown.add_row(name, f"{seconds_used:.1f}", f"{memory_in_mb:.0f}")
+            print(f"{name}: {seconds_used:.1f} s, {memory_in_mb:.0f} MB", flush=True)
     Console().print(shown)
     return results
 
@@ -131,11 +135,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="50,000 rows")
-    parser.add_argument("--commands", nargs="*", help="init, run and predict, or some of them: time and memory")
+    parser.add_argument("--commands", nargs="*", help="init, run, predict and lives, or some of them: time and memory")
+    parser.add_argument("--owners", type=int, default=5, help="of the machines, for --commands")
+    parser.add_argument("--csv", action="store_true", help="a CSV file for --commands")
     options = parser.parse_args()
     rows = 50_000 if options.quick else options.rows
     if options.commands is not None:
-        return save(measure_commands(rows, options.columns, options.commands), "tables-commands.json")
+        suffix = ".csv" if options.csv else ".parquet"
+        results_by_command = measure_commands(rows, options.columns, options.owners, suffix, options.commands)
+        return save(results_by_command, "tables-commands.json")
     steps: dict[str, Callable[[Path], object]] = {"all numbers": scan, "fleet": fleet, "proposal": propose}
     shown = Table(title=f"{rows:,} rows, {options.columns} columns: seconds of processor time")
     for heading in ("file", "size in MB", *steps):
