@@ -33,6 +33,7 @@ from fedprognos.evaluation import (
     score,
     score_sums,
     write_predictions,
+    written_clients,
 )
 from fedprognos.features import build_windows
 from refusals import refuses
@@ -177,6 +178,31 @@ def test_predictions_read_back_to_the_same_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frame["prediction"].to_numpy(), values)
     assert frame["test_client"].unique().tolist() == ["NA"]
     assert frame["train_clients"].unique().tolist() == ["NA+b"]
+
+
+def test_prediction_files_are_what_pandas_would_write(tmp_path: Path) -> None:
+    names, fleet = ['quo"ted', "a,b", "two\nlines", ""], series_fleet([40, 30, 35, 30])
+    units = tuple(replace(unit, id=name) for unit, name in zip(fleet, names, strict=True))
+    windows = build_windows(recipe_of(fleet), replace(fleet, units=units))
+    random = np.random.default_rng(0)
+    values = random.normal(size=len(windows)) * 10.0 ** random.integers(-20, 20, len(windows))
+    values[:3] = np.nan, np.inf, -0.0
+    part = ClientPredictions("all", "local", None, ("a", 'b"'), "a,", 0, windows, values, bounds=(values - 1, values))
+    write_predictions(tmp_path / "p.csv", [part])
+    frame = pd.DataFrame({**part.model, "unit": np.array(windows.unit_ids)[windows.unit], "position": windows.position})
+    frame = frame.assign(truth=windows.labels, prediction=values, low=values - 1, high=values, scored=True)
+    assert (tmp_path / "p.csv").read_bytes() == frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def test_many_owners_do_not_fill_prediction_files(tmp_path: Path) -> None:
+    windows = build_windows(recipe_of(fleet := series_fleet([40, 30])), fleet)
+    owners = tuple(f"plant-{k}" for k in range(1000))
+    write_predictions(
+        tmp_path / "p.csv", [ClientPredictions("all", "x", None, owners, "a", 0, windows, windows.labels)]
+    )
+    assert (tmp_path / "p.csv").stat().st_size < 100 * len(windows)
+    assert read_predictions([tmp_path / "p.csv"])["train_clients"].unique().tolist() == [written_clients(owners)]
+    assert written_clients(owners) != written_clients(owners[::-1])
 
 
 def test_of_large_predictions_every_kth_unit_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedprognos.features import WindowSet, build_windows
-from fedprognos.networks import Network, NetworkSpec
+from fedprognos.networks import Network, NetworkSpec, head
 from fedprognos.networks.head import UNIT_WEIGHT, head_statistics, solve_head, weighted_statistics
 from fedprognos.networks.network_outputs import pieces
 from small_fleets import recipe_of, series_fleet
@@ -40,6 +41,16 @@ def test_weighted_sums_are_those_of_weighted_rows(seed: int, lives: list[int]) -
     np.testing.assert_allclose(ours.hy, x.T @ (weights * y), atol=1e-8)
     assert np.isclose(ours.yy, (weights * y) @ y)
     assert (plain.n, ours.n) == (len(y), np.count_nonzero(weights))
+
+
+def test_sums_do_not_depend_on_how_many_points_are_added_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = windows_of(0, [20, 30, 9])
+    whole = weighted_statistics(NETWORK, windows, RECIPE, [None])[0]
+    for block in (1, 7, len(windows)):
+        monkeypatch.setattr(head, "BLOCK", block)
+        sums = weighted_statistics(NETWORK, windows, RECIPE, [None])[0]
+        np.testing.assert_allclose(sums.hh, whole.hh, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(sums.hy, whole.hy, rtol=1e-12, atol=1e-12)
 
 
 def test_units_that_count_alike_weigh_the_same_however_long_they_live() -> None:
