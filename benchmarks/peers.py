@@ -3,9 +3,8 @@
     python benchmarks/peers.py [--rounds 2] [--only fedavg] [--quick]
 
 FedAvg learns windows of 50 rows (stride 2, LSTM 64, two epochs a round) of ten clients that share the engines of
-C-MAPSS FD001, made-up ones where NASA's data is not found. Flower's client app is called for one client after another,
-and Flower's own strategy adds up the replies. Its simulation needs ray, which is not among our tools: where it is,
-`--only simulation --rounds 10` times it by the clock beside a whole `run` with NASA's data.
+C-MAPSS FD001, made-up ones where NASA's data is not found. Flower's simulation needs ray, which is not among our tools:
+Flower's client app is called for one client after another, and Flower's own strategy adds up the replies.
 
 Prints a table and writes build/benchmarks/peers.json.
 """
@@ -20,12 +19,9 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -191,58 +187,6 @@ def flower(data: dict[str, tuple[torch.Tensor, torch.Tensor]], inputs: int, roun
         arrays = averaged
 
 
-def simulation(quick: bool, rounds: int) -> Times:
-    """Seconds by the clock on all cores: Flower's simulation, and a whole `run` that also evaluates and reports."""
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import Grid, ServerApp
-    from flwr.serverapp.strategy import FedAvg
-    from flwr.simulation import run_simulation
-
-    fleets, recipe = engines(quick)
-    inputs, client_app, server_app = recipe.channels, ClientApp(), ServerApp()
-    with tempfile.TemporaryDirectory() as folder:
-        for k, fleet in enumerate(fleets.values()):
-            part = build_windows(recipe, fleet)
-            np.savez(f"{folder}/{k}.npz", x=part.batch(slice(None)), y=recipe.encode(part.labels).astype(np.float32))
-
-        @client_app.train()
-        def train(message: Message, context: Context) -> Message:
-            torch.set_num_threads(1)
-            with np.load(f"{folder}/{context.node_config['partition-id']}.npz") as data:
-                x, y = torch.from_numpy(data["x"]), torch.from_numpy(data["y"])
-            network = PlainNetwork(inputs)
-            network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-            learn(network, x, y)
-            content = {"arrays": ArrayRecord(network.state_dict()), "metrics": MetricRecord({"num-examples": len(x)})}
-            return Message(content=RecordDict(content), reply_to=message)
-
-        @server_app.main()
-        def main(grid: Grid, context: Context) -> None:
-            start = ArrayRecord(PlainNetwork(inputs).state_dict())
-            everybody = {"min_train_nodes": len(fleets), "min_available_nodes": len(fleets)}
-            FedAvg(fraction_evaluate=0.0, **everybody).start(grid=grid, initial_arrays=start, num_rounds=rounds)
-
-        def flower_simulation() -> None:
-            resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-            run_simulation(server_app, client_app, num_supernodes=len(fleets), backend_config=resources)
-
-        changes = [f"partition.clients={CLIENTS}", "recipe.window=50", "recipe.short=exclude", "evaluation.seeds=1"]
-        changes += ['federation.methods=["fedavg"]', f"federation.fedavg.rounds={rounds}", "evaluation.curves=false"]
-        changes += [f"federation.fedavg.epochs={EPOCHS}", f"train.batch_size={BATCH}"]
-        command = [sys.executable, "-m", "fedprognos", "run", "turbofan-fd001", "--out", f"{folder}/run", "--quiet"]
-        command += [part for change in changes for part in ("--set", change)]
-        found = {}
-        for name, work in (
-            ("Flower's simulation", flower_simulation),
-            ("fedprognos run", lambda: subprocess.run(command, check=True)),
-        ):
-            begun = time.perf_counter()
-            work()
-            found[name] = time.perf_counter() - begun
-    return found
-
-
 def steps(quick: bool, cell: str, batch: int, rows: int) -> Times:
     """A gradient step on whole lives, ours beside torch's; the LSTM of torch is one fused call."""
     x, y, channels = torch.randn(batch, rows, 24), torch.randn(batch, rows), 24
@@ -342,7 +286,6 @@ def main() -> None:
     quick = options.quick
     works: dict[str, Callable[[], Times]] = {
         "fedavg": lambda: fedavg(quick, options.rounds),
-        **({"simulation": lambda: simulation(quick, options.rounds)} if find_spec("ray") else {}),
         "gru step, 16 lives of 200 rows": lambda: steps(quick, "gru", 16, 200),
         "gru step, 8 lives of 200 rows": lambda: steps(quick, "gru", 8, 200),
         "lstm step, 16 lives of 200 rows": lambda: steps(quick, "lstm", 16, 200),
