@@ -314,7 +314,7 @@ def run(machine, rows, state=None):
     if tells_novelty:
         far = float(results["novelty"].ravel()[-1]) > float(facts["novelty_limit"])
         machine["novel_rows"] = machine["novel_rows"] + 1 if far else 0
-        machine["novel"] = machine["novel"] or machine["novel_rows"] >= 5
+        machine["novel"] = machine["novel"] or machine["novel_rows"] >= 5 if life else far
     return float(results["health"].ravel()[-1]), results.get("state_after")
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from fedprognos.experiment.experiment_run import run
 from fedprognos.features import build_windows
-from fedprognos.federation.intervals import USUAL
 from fedprognos.fleet import Fleet, catalog
 from fedprognos.networks import predict
+from fedprognos.networks.calibration import USUAL_STRETCH
 from fedprognos.tables.experiment_file import write_experiment
 from fedprognos.tables.proposal import propose
 from studies.cells import measure_missing, not_measured
@@ -117,7 +117,7 @@ def scores(calibration: Any, prediction: Any, rul: Any, unit: Any, cap: float) -
     bounds = [np.minimum(ends, cap) for ends in calibration.interval(np.arange(0.0, cap + 1), COVERAGE)]
     near = rul <= NEAR
     return {
-        "usual_stretch": USUAL,
+        "usual_stretch": USUAL_STRETCH,
         "covered": round(float(np.average(inside, weights=weight)), 3),
         "covered_by_third": [round(float(np.average(inside[k], weights=weight[k])), 3) for k in thirds],
         "width_at_rul_50_or_less": round(
@@ -149,7 +149,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         "largest jump",
     ]
     missing = not_measured((draw.key for draw in DRAWS), results)
-    return "\n\n".join([PAGE.format(first=FROM_ROW, most=MOST_RUL, usual=USUAL), table(header, rows), *missing]) + "\n"
+    text = PAGE.format(first=FROM_ROW, most=MOST_RUL, usual=USUAL_STRETCH)
+    return "\n\n".join([text, table(header, rows), *missing]) + "\n"
 
 
 def _row(name: str, covered: float, thirds: list[float], found: Mapping[str, float]) -> list[str]:

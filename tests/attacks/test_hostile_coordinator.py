@@ -40,6 +40,7 @@ from fedprognos.federation.client import Client
 from fedprognos.federation.client_folder import ClientFolder
 from fedprognos.federation.codec import decode, encode, envelope_of
 from fedprognos.federation.exchanges import Failure, reply_kinds
+from fedprognos.federation.exchanges.distances import DistanceRequest
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
@@ -500,7 +501,8 @@ def test_sums_over_networks_of_others_are_counted_by_seed_and_have_a_budget(tmp_
     run.perform()
     ledger = SiteLedger(tmp_path / "all" / "a")
     [contract] = {line["contract"] for line in ledger.lines() if line.get("contract")}
-    kinds = [kind.__name__ for kind in (EvaluateRequest, OutputsRequest, PoolRequest, ResidualRequest, ScoreRequest)]
+    summed = (DistanceRequest, EvaluateRequest, OutputsRequest, PoolRequest, ResidualRequest, ScoreRequest)
+    kinds = [kind.__name__ for kind in summed]
     asked = [line for line in ledger.lines() if line.get("request") in kinds]
     assert list(ledger.sums_by_seed(contract).values()) == [len(asked)]
     assert len(asked) > 1

@@ -48,7 +48,16 @@ def test_three_sites_end_with_the_weights_of_one_process_and_leave_nothing_runni
         ledger = ClientFolder(federation.results / "sites" / "all" / "plant-a").ledger()
         # One layer to match and the head: one fit, one evaluation; then one message for the scores.
         kinds = Counter(line.kind for line in ledger if line.kind != "ContractReply")
-        once = ("HelloReply", "JoinReply", "SurveyReply", "FitReply", "EvaluateReply", "ScoreReply", "DeliverReply")
+        once = (
+            "HelloReply",
+            "JoinReply",
+            "SurveyReply",
+            "FitReply",
+            "EvaluateReply",
+            "DistanceReply",
+            "ScoreReply",
+            "DeliverReply",
+        )
         assert kinds == {**dict.fromkeys(once, 1), "EvaluateReply": 2}  # checked mode screens, too
         assert ledger == ClientFolder(federation.site["plant-a"]).ledger()  # what came is what left
         units = set(pd.read_csv(tmp_path / "pooled.csv")["unit"].astype(str))

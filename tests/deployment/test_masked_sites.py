@@ -44,7 +44,10 @@ CHANGES = (
     "evaluation.bootstrap=0",
     "evaluation.seeds=1",
 )
-ALONE = {"SurveyReply", "MomentsReply", "EvaluateReply", "OutputsReply", "PoolReply", "ResidualReply", "ScoreReply"}
+ALONE = {
+    *("SurveyReply", "MomentsReply", "RangesReply", "EvaluateReply", "OutputsReply", "PoolReply", "ResidualReply"),
+    *("DistanceReply", "ScoreReply"),
+}
 
 
 @pytest.fixture(autouse=True)

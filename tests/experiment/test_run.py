@@ -243,7 +243,7 @@ def test_the_ledgers_hold_what_left_each_site(finished) -> None:  # type: ignore
     for name in ("plant-a", "plant-b", "plant-c"):
         kinds = {line.kind for line in ClientFolder(finished.folder / "sites" / "all" / name).ledger()}
         trained = {"SurveyReply", "FitReply", "EvaluateReply", "OutputsReply", "PoolReply", "PersonalReply"}
-        assert kinds == trained | {"ResidualReply"}  # of intervals
+        assert kinds == trained | {"ResidualReply", "DistanceReply"}  # of intervals, and of the measure of novelty
 
 
 @pytest.mark.long

@@ -17,11 +17,13 @@ from fedprognos.federation.codec import decode
 from fedprognos.federation.exchanges import Failure, exchanges
 from fedprognos.federation.exchanges import site_messages as deployment
 from fedprognos.federation.exchanges.choice import ChoiceRequest
+from fedprognos.federation.exchanges.distances import DistanceRequest
 from fedprognos.federation.exchanges.evaluate import EvaluateRequest
 from fedprognos.federation.exchanges.fit import FitRequest
 from fedprognos.federation.exchanges.import_model import ImportRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.personal import PersonalRequest, PooledSlopes, PoolRequest
+from fedprognos.federation.exchanges.ranges import RangesRequest
 from fedprognos.federation.exchanges.residuals import ResidualRequest
 from fedprognos.federation.exchanges.scores import ScoreRequest
 from fedprognos.federation.exchanges.site_messages import DataTerms
@@ -69,6 +71,8 @@ def every_request() -> list[Any]:
         PoolRequest(**asked),
         PersonalRequest(**asked, slopes=slopes),
         ResidualRequest(**asked, ranges=np.array([60.0]), edges=np.linspace(-2.0, 2.0, 9), sums=sums, stretch=1.1),
+        DistanceRequest(recipe, network, 7, sums.total),
+        RangesRequest(recipe),
         ScoreRequest(**asked, score_at="all"),
         OutlineRequest(SurveyTerms(conditions=RULE)),
         MomentsRequest(SurveyTerms(conditions=RULE), len(FLEET.schema.sensors), ((0.0, 0.0), (20.0, 0.7))),

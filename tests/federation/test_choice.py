@@ -40,7 +40,8 @@ from fedprognos.networks import (
     mean_squared_error,
     predict,
 )
-from small_fleets import series_fleet
+from fedprognos.networks.head import exact_head
+from small_fleets import recipe_of, series_fleet
 
 COLUMNS = {"personal": np.arange(5), "alone": np.arange(2), "linear": np.array([4]), "reservoir": np.arange(0)}
 
@@ -287,3 +288,29 @@ def test_a_choice_is_told_in_steps_and_is_no_number_made_of_rows() -> None:
         shares |= {share, strength if kind == "adjusted" else 1.0}
     assert shares <= {k / STEPS for k in range(STEPS + 1)}
     assert len(shares) > 3
+
+
+def test_a_client_keeps_what_its_head_says_of_units_that_it_was_not_fitted_to(tmp_path: Path) -> None:
+    fleet = series_fleet([60 + k for k in range(12)], name="a")
+    recipe = recipe_of(fleet, window=8, cap=40, stride=1)
+    client = Client("a", fleet, ClientFolder(tmp_path))
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(4,)), 0)
+    windows = client.windows(recipe)
+    fitted = exact_head(head_statistics(network, windows, recipe), None, 1e-3).head
+    shifted = fitted.copy()
+    shifted[-1] += 1.0
+    request = ChoiceRequest(recipe, network.with_head(shifted), 0, 0.3, shifted)
+    reply = client.answer(request)
+    assert reply.kind != "together"  # type: ignore[union-attr]
+    kept_out = client.folder.load_kept_out(request.head)
+    assert kept_out is not None
+    predictions, labels, unit = kept_out
+    assert len(np.unique(unit)) == 12
+    error = np.sqrt(np.mean(np.square(predictions - recipe.capped(labels))))
+    shared = np.sqrt(
+        np.mean(np.square(predict(network.with_head(shifted), windows, recipe) - recipe.capped(windows.labels)))
+    )
+    assert error < 0.8 * shared
+    untouched = ChoiceRequest(recipe, network.with_head(fitted), 0, 0.3, np.empty(0))
+    client.answer(untouched)
+    assert client.folder.load_kept_out(untouched.head) is None

@@ -12,6 +12,7 @@ from fedprognos.networks.calibration import (
     POINTS,
     Calibration,
     calibration_of,
+    calibration_of_head,
     even_points,
     neighbours_joined,
     prediction_ranges,
@@ -205,3 +206,34 @@ def test_intervals_have_no_cliffs_hold_their_promise_and_are_open_at_the_cap() -
     holds = (truth >= low) & (truth <= high)
     assert holds.mean() == pytest.approx(0.9, abs=0.03)
     assert holds[new > 120].mean() == pytest.approx(0.9, abs=0.04)  # nothing is missed above, so more may be below
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0, 3.0])
+def test_an_owner_s_own_head_is_widened_until_it_holds_on_machines_like_the_owner_s(spread: float) -> None:
+    """Errors of one machine are alike; the shared head's errors have a deviation of 0.1 of the scale."""
+    rng, recipe = np.random.default_rng(3), recipe_of(series_fleet([80, 70]), cap=125)
+    held = []
+    for _ in range(60):
+        shared = one_range(0.1 * rng.normal(size=400), 125.0, growing=True)
+        predictions = rng.uniform(20, 60, (40, 50))
+        scale = residual_scale(predictions, 125.0, growing=True)
+        alike = rng.normal(size=(40, 1)) + rng.normal(size=predictions.shape)
+        labels = predictions - spread * 0.1 * scale * alike / np.sqrt(2)
+        kept_out = np.stack(
+            [part[:20].ravel() for part in (predictions, labels, np.arange(40.0)[:, None] + 0 * labels)]
+        )
+        calibration = calibration_of_head(shared, kept_out, recipe)
+        assert calibration is not None
+        low, high = calibration.interval(predictions[20:].ravel(), 0.9)
+        truth = labels[20:].ravel()
+        held.append(np.mean((truth >= low) & (truth <= high)))
+    assert 0.88 <= np.mean(held) <= (0.96 if spread > 1 else 1.0)
+
+
+def test_an_own_head_has_no_intervals_where_nothing_can_tell_them() -> None:
+    recipe, shared = recipe_of(series_fleet([80, 70]), cap=125), one_range(np.linspace(-1, 1, 60), 125.0, growing=True)
+    kept_out = np.stack([np.full(90, 50.0), np.full(90, 45.0), np.repeat(np.arange(9.0), 10)])
+    assert calibration_of_head(shared, kept_out, recipe) is not None
+    assert calibration_of_head(shared, kept_out[:, :80], recipe) is None  # of eight machines
+    assert calibration_of_head(shared, None, recipe) is None
+    assert calibration_of_head(None, kept_out, recipe) is None

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from small_models import RULE, bundle_of
 
 from fedprognos.errors import ConfigError, DataError
+from fedprognos.features.sensor_ranges import JointLevels
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.prognosis import Predictor, explain
 from fedprognos.prognosis.explanation import FIRST_ROWS
 from fedprognos.prognosis.onnx_runtime import OnnxPredictor
 from fedprognos.prognosis.predictor import table_of
+from fedprognos.prognosis.stream import Stream
 from fedprognos.prognosis.table_prediction import predict_files
 from refusals import refuses
 from small_fleets import cyclic_fleet, recipe_of, series_fleet
@@ -92,6 +94,44 @@ def test_a_sensor_that_leaves_its_range_comes_first() -> None:
         explained = explain(predictor, rows_of(replace(unit, sensors=values), predictor))
         assert explained.causes[0].sensor == name and explained.causes[0].broken
         assert 40 <= (explained.causes[0].since or 0) <= 60
+
+
+def test_a_sensor_for_which_intervals_widen_comes_before_larger_effects() -> None:
+    predictor, table = Predictor.from_bundle(LIFE), rows_of(ENGINES.units[0], Predictor.from_bundle(LIFE))
+    watched = Stream(predictor, trusting=True)
+    watched.feed_table(table)
+    (state,) = watched._states.values()
+    width = len(predictor.recipe.sensors)
+    for k, name in enumerate(predictor.recipe.sensors):
+        mean = state.sensors.level - 2.9 * (np.arange(width) == k)  # of six standard errors, so none is flagged
+        joint = JointLevels.from_moments(900, 64, mean, 0.99 * np.eye(width), (0.0,) * width)
+        usual = predictor.recipe.usual.model_copy(update={"joint": joint})  # type: ignore[union-attr]
+        doubting = replace(LIFE, recipe=predictor.recipe.model_copy(update={"usual": usual}))
+        cause = explain(Predictor.from_bundle(doubting), table).causes[0]
+        assert (cause.sensor, cause.odd, cause.broken) == (name, True, False)
+
+
+def test_a_sensor_that_is_blank_for_long_comes_first() -> None:
+    for bundle in (LIFE, WINDOW):
+        predictor, values = Predictor.from_bundle(bundle), ENGINES.units[0].sensors.copy()
+        column = ENGINES.schema.sensors.index(predictor.recipe.sensors[-1])
+        values[10:, column] = np.nan
+        explained = explain(predictor, rows_of(replace(ENGINES.units[0], sensors=values), predictor))
+        assert explained.causes[0].sensor == predictor.recipe.sensors[-1] and explained.causes[0].broken
+
+
+def test_rows_side_by_side_are_what_the_network_sees_one_by_one() -> None:
+    predictor, unit = Predictor.from_bundle(LIFE), ENGINES.units[0]
+    values = unit.sensors.copy()
+    values[[3, 20, 21], 0], values[30, 1], values[40:, 1] = np.nan, 1e6, values[40, 1]
+    table = rows_of(replace(unit, sensors=values), predictor)
+    life = Stream(predictor, trusting=True).life_inputs(table)
+    assert life is not None
+    questions = Stream(predictor, trusting=True).inputs(table)
+    np.testing.assert_allclose(life[0], [question.window[-1] for question in questions], atol=1e-6)
+    watched = questions[-1].state.sensors
+    assert watched.latched.any() and (life[1].sensors.latched == watched.latched).all()
+    assert life[1].sensors.excess == pytest.approx(watched.excess)
 
 
 def test_onnx_explains_as_torch_does() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,6 +24,7 @@ from fedprognos.experiment.experiment_run import load_fleets
 from fedprognos.features import Recipe, recipe_for
 from fedprognos.fleet import Fleet
 from fedprognos.networks import Bundle, Novelty
+from fedprognos.networks.novelty import features_of_novelty
 from fedprognos.networks.stepping import Stepper
 from fedprognos.prognosis import Predictor
 from fedprognos.prognosis.onnx_graph import build_graph
@@ -208,6 +211,13 @@ def test_a_personal_head_can_be_built_in(tmp_path: Path) -> None:
     export_onnx(personal.bundle, tmp_path / "m.onnx")
     found = OnnxPredictor.load(tmp_path / "m.onnx").predict(ENGINES)[0].value
     assert found == pytest.approx(personal.predict(ENGINES)[0].value, abs=1e-5 * bundle.recipe.label_std)
+    export_onnx(bundle, tmp_path / "shared.onnx")
+    table(ENGINES).to_csv(tmp_path / "rows.csv", index=False)
+    with_bounds = [
+        " to " in "".join(edge_lines([str(tmp_path / name), str(tmp_path / "rows.csv")]).values())
+        for name in ("m.onnx", "shared.onnx")
+    ]
+    assert with_bounds == [False, True]  # those of the shared head say nothing of another one
 
 
 def table(fleet: Fleet) -> pd.DataFrame:
@@ -254,13 +264,17 @@ def test_the_edge_example_needs_only_numpy_and_onnxruntime(name: str, tmp_path: 
             assert float(rest.split()[1]) == pytest.approx(health.value, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["conditions", "cycles", "whole lives"])
+@pytest.mark.parametrize("shape", [{"widths": (6,)}, {"widths": (), "reservoir": 20, "direct": 1}])
 @pytest.mark.parametrize("stretch", [0.1, 60.0])
-def test_the_state_s_novelty_is_the_same_in_torch_onnx_and_on_the_edge(stretch: float, tmp_path: Path) -> None:
-    bundle = bundle_of(RECIPES["whole lives"])
-    width = bundle.network.spec.widths[-1]
+def test_novelty_is_the_same_in_torch_onnx_and_on_the_edge(
+    name: str, shape: dict[str, Any], stretch: float, tmp_path: Path
+) -> None:
+    bundle = bundle_of(RECIPES[name], **shape)
+    width = features_of_novelty(bundle.network.spec)
     whitening = tuple(tuple(row) for row in (stretch * np.eye(width)).tolist())
-    bundle = replace(bundle, novelty=Novelty(mean=(0.01,) * width, whitening=whitening))
-    engines = ENGINES.select(ENGINES.units[:2])
+    bundle = replace(bundle, novelty=Novelty(mean=(0.01,) * width, whitening=whitening, limit=2.5))
+    engines = CELLS if name == "cycles" else ENGINES.select(ENGINES.units[:2])
     expected = Predictor.from_bundle(bundle).predict(engines, last=False)
     assert any("unknown-wear" in health.flags for health in expected) == (stretch > 1)
     graph = OnnxPredictor.from_bundle(bundle).predict(engines, last=False)
@@ -269,11 +283,29 @@ def test_the_state_s_novelty_is_the_same_in_torch_onnx_and_on_the_edge(stretch: 
     export_onnx(bundle, tmp_path / "m.onnx")
     table(engines).to_csv(tmp_path / "rows.csv", index=False)
     arguments = [str(tmp_path / "m.onnx"), str(tmp_path / "rows.csv"), "--state", str(tmp_path / "edge.json")]
+    arguments += ["--cycle", "cycle"] if name == "cycles" else []
     latest = {health.unit: "unknown-wear" in health.flags for health in expected}
     assert {unit: "unknown-wear:" in text for unit, text in edge_lines(arguments).items()} == latest
-    if stretch > 1:  # no further row, so nothing is found again
+    if stretch > 1 and name == "whole lives":  # no further row, so nothing is found again
         lines = edge_lines([*arguments, "--acknowledge", engines.ids[0]])
         assert ["unknown-wear:" in lines[unit] for unit in engines.ids] == [False, True]
+
+
+def test_a_measure_of_windows_without_a_measured_limit_is_not_used(tmp_path: Path) -> None:
+    """Bundles and graphs of earlier versions: windows of healthy machines went beyond the limit of whole lives."""
+    for name, used in (("conditions", False), ("whole lives", True)):
+        novelty = Novelty(mean=(0.01,) * 6, whitening=tuple(tuple(row) for row in (60.0 * np.eye(6)).tolist()))
+        bundle = replace(bundle_of(RECIPES[name]), novelty=novelty)
+        place = bundle.save(tmp_path / name)
+        document = json.loads((place / "bundle.json").read_text("utf-8"))
+        del document["novelty"]["limit"], document["digest"]
+        digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        (place / "bundle.json").write_text(json.dumps({**document, "digest": digest}), "utf-8")
+        predictor = Predictor.load(place)
+        assert (predictor.novelty is not None) == used
+        flags = {flag for health in predictor.predict(ENGINES) for flag in health.flags}
+        assert ("unknown-wear" in flags) == used
+        assert any("unknown way" in text for text in predictor.unchecked) != used
 
 
 def edge_lines(arguments: list[str]) -> dict[str, str]:

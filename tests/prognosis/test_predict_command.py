@@ -20,6 +20,7 @@ from fedprognos.cli import app
 from fedprognos.cli.predict import _table
 from fedprognos.errors import ConfigError, DataError, FedprognosError
 from fedprognos.fleet import Fleet
+from fedprognos.networks import Novelty
 from fedprognos.prognosis import Health, Predictor
 from fedprognos.prognosis.table_prediction import FilePrediction, predict_files
 from fedprognos.tables.columns import TableLayout
@@ -182,7 +183,7 @@ def test_a_file_out_of_order_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     table(ENGINES, seed=None).sample(frac=1, random_state=0).to_csv(path, index=False)
     done = invoke("predict", BUNDLE.save(tmp_path / "b"), path)
-    assert "many rows are not in the order of time" in done.output
+    assert "order of time" in done.output and "sort the file" in done.output
 
 
 def broken(path: Path, column: str, row: int, value: object) -> Path:
@@ -254,10 +255,23 @@ def test_names_cannot_steer_the_terminal_and_no_intervals_are_said(tmp_path: Pat
     frame.to_csv(tmp_path / "rows.csv", index=False)
     bare = replace(BUNDLE, calibration=None).save(tmp_path / "b")
     done = invoke("predict", bare, tmp_path / "rows.csv")
-    assert chr(27) not in done.output and "pump?[2J[bold]engines-0" in done.output
+    assert chr(27) not in done.output and "pump[bold]engines-0" in done.output
     assert "no intervals: this model was not calibrated" in done.output
     few = replace(BUNDLE, calibration=None, provenance={"no_intervals": "3 units are too few"}).save(tmp_path / "few")
     assert "no intervals: 3 units are too few" in invoke("predict", few, tmp_path / "rows.csv").output
+
+
+def test_what_a_model_cannot_check_is_said(tmp_path: Path) -> None:
+    table(ENGINES, seed=None).to_csv(tmp_path / "rows.csv", index=False)
+    provenance = {"no_novelty": "a masked sum needs 3 clients"}
+    blind = replace(BUNDLE, recipe=BUNDLE.recipe.model_copy(update={"usual": None}), provenance=provenance)
+    output = " ".join(invoke("predict", blind.save(tmp_path / "blind"), tmp_path / "rows.csv").output.split())
+    for part in ("how far sensors go", "contradict one another", "unknown way (a masked sum needs 3 clients)"):
+        assert part in output.partition("not checked: ")[2]
+    width = BUNDLE.network.spec.widths[-1]
+    novelty = Novelty(mean=(0.0,) * width, whitening=((0.0,) * width,) * width)
+    known = replace(BUNDLE, novelty=novelty)
+    assert Predictor.from_bundle(known).unchecked == ("whether sensors contradict one another",)
 
 
 def test_columns_that_are_not_there_are_listed(tmp_path: Path) -> None:

@@ -59,8 +59,26 @@ def test_a_personal_head_replaces_the_shared_one(tmp_path: Path) -> None:
     head = BUNDLE.network.head + 0.1
     save_file({"head": head}, tmp_path / "head.safetensors")
     personal = Predictor.load(folder, tmp_path / "head.safetensors").predict(ENGINES)
-    expected = Predictor.from_bundle(replace(BUNDLE, network=BUNDLE.network.with_head(head))).predict(ENGINES)
-    assert personal == expected != Predictor.load(folder).predict(ENGINES)
+    bare = replace(BUNDLE, network=BUNDLE.network.with_head(head), calibration=None)
+    assert personal == Predictor.from_bundle(bare).predict(ENGINES) != Predictor.load(folder).predict(ENGINES)
+
+
+def test_intervals_of_a_personal_head_come_from_its_own_kept_out_machines(tmp_path: Path) -> None:
+    folder, head, rng = BUNDLE.save(tmp_path / "b"), BUNDLE.network.head + 0.1, np.random.default_rng(0)
+    unit = np.repeat(np.arange(30.0), 20)
+    predictions = rng.uniform(5, 20, len(unit))
+    kept_out = np.stack([predictions, predictions + rng.uniform(-3, 3, len(unit)), unit])
+    path = tmp_path / "head.safetensors"
+    save_file({"head": head, "kept_out": kept_out}, path)
+    predictor = Predictor.load(folder, path)
+    widths = [h.high - h.low for h in predictor.predict(ENGINES) if h.low is not None and h.high is not None]
+    assert widths and min(widths) > 5 and not predictor.no_intervals
+    save_file({"head": head, "kept_out": np.ascontiguousarray(kept_out[:, unit < 8])}, path)
+    few = Predictor.load(folder, path)
+    assert "too few machines" in few.no_intervals and few.predict(ENGINES)[0].low is None
+    save_file({"head": head, "kept_out": kept_out[:2]}, path)
+    with refuses(BundleError, "head.safetensors"):
+        Predictor.load(folder, path)
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,15 @@ def write_federated_run(
         for client in clients:
             write_ledger(folder, scenario, client)
         write_ledger(folder, scenario, "(pooled)")
-    publish(folder, "fedma", shared[0])
+    publish(folder, "fedma", shared[0], calibration=None, novelty={})
     return folder
 
 
-def publish(folder: Path, method: str, head: str) -> None:
+def publish(folder: Path, method: str, head: str, **parts: object) -> None:
     """Say which model is in bundle/."""
     (folder / "bundle").mkdir(exist_ok=True)
     origin = {"scenario": "all", "method": method, "head": head}
-    (folder / "bundle" / "bundle.json").write_text(json.dumps({"provenance": origin}), "utf-8")
+    (folder / "bundle" / "bundle.json").write_text(json.dumps({"provenance": origin, **parts}), "utf-8")
 
 
 def _after_round(row: dict[str, Any], number: int) -> dict[str, Any]:

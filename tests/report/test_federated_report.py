@@ -64,6 +64,8 @@ def test_other_heads_and_methods_have_their_sentence(page: str) -> None:
     text = text_of(page)
     for which in ("2 federated methods", "personal heads", "mean head"):
         assert says(text, which, "FedMA")
+    assert says(text, "published model", "no intervals")
+    assert not says(text, "published model", "unknown way")
     for role in ("alone", "all data in one place", "mean of the clients’ own predictions", "best baseline"):
         assert role in text
 

@@ -321,6 +321,7 @@ def test_without_calibration_no_unit_near_its_threshold_is_fine_and_no_coverage_
     fleet = client.get("/v1/fleet").json()
     assert fleet["coverage"] is None
     assert fleet["no_intervals"] == "this model was not calibrated"
+    assert "whether the machine wears in an unknown way" in fleet["unchecked"]
     assert fleet["signed_by"] is None
     assert fleet["margin"] == pytest.approx(BUNDLE.recipe.label_std / 2)
     post(client, ROWS)

@@ -63,6 +63,9 @@ def predict(
     if predictor.no_intervals:
         text = f"no intervals: {predictor.no_intervals} (docs/predict.md, Intervals)"
         console.print(escaped(text), markup=False, soft_wrap=True)
+    if predictor.unchecked:
+        text = f"not checked: {'; '.join(predictor.unchecked)} (docs/predict.md, How far to trust a value)"
+        console.print(escaped(text), markup=False, soft_wrap=True)
 
 
 def _predictor(bundle: Path, head: Path | None, runtime: str, trust: Path | None) -> Predictor:

@@ -112,9 +112,11 @@ def serve(
     if predictor.no_intervals:
         sees += f", no intervals ({predictor.no_intervals})"
     who = "clients with the token" if options.token else "this machine only; a token would let others in"
+    unchecked = (f"Unknown not checked: {'; '.join(predictor.unchecked)}",) if predictor.unchecked else ()
     lines = (
         f"Page    http://{f'[{host}]' if ':' in host else host}:{port}/",
         f"Model   {bundle}: {recipe.target}, {len(recipe.sensors)} sensors, {sees}; {due}",
+        *unchecked,
         f"Shadow  {f'{shadow}: {second.signature}' if second else 'none; see --shadow'}",
         f"Trust   {predictor.signature}",
         f"State   {state}",

@@ -35,15 +35,17 @@ from fedprognos.federation import (
     Plan,
     Round,
     Uncalibrated,
+    Unmeasured,
     chosen_heads,
     head_name,
     judged_rounds,
+    measured_novelty,
     personal_heads,
 )
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import Strategy, strategies
 from fedprognos.fleet import layout_of
-from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec, novelty_from_sums
+from fedprognos.networks import Bundle, Calibration, Network, NetworkSpec
 from fedprognos.privacy import stream
 
 
@@ -303,8 +305,10 @@ class Job:
         if not metrics:
             metrics = {"validation": {"rmse": None, "rmse_capped": chosen.judged.validation_rmse}}
         layout = layout_of(self.experiment.data)
-        sums, widths = chosen.judged.sums, chosen.network.spec.widths
-        novelty = None if sums is None or not widths else novelty_from_sums(sums.total, widths[-1])
+        measured = measured_novelty(self.trainers, self.plan, chosen.clients, chosen.judged)
+        if isinstance(measured, Unmeasured):
+            provenance["no_novelty"] = measured.reason
+        novelty = None if isinstance(measured, Unmeasured) else measured
         return Bundle(self.recipe, chosen.network, provenance, metrics, usable, layout, novelty)
 
     def _note_training(self, round_: Round) -> None:

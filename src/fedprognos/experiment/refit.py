@@ -20,7 +20,7 @@ from fedprognos.experiment.conclusion import Published
 from fedprognos.experiment.config import Experiment
 from fedprognos.experiment.engines import Engine
 from fedprognos.experiment.evaluator import Errors, FinishedModel
-from fedprognos.experiment.job import Job
+from fedprognos.experiment.job import Job, choice_name
 from fedprognos.experiment.local_clients import LocalClients
 from fedprognos.experiment.run_events import EpochDone, JobKey, Notice, Observer
 from fedprognos.experiment.run_folder import RunFolder
@@ -84,8 +84,9 @@ def refitted(
     published = replace(published, provenance={**published.provenance, "units": units})
     owners = {}
     for client, choice in job.choices.items():
-        head = folder.client(scenario.name, client, again.federation).load_head(job.choice_name)
-        owners[client] = chosen_by_owner(published, client, choice, head)
+        kept = folder.client(scenario.name, client, again.federation)
+        kept_out = kept.load_kept_out(choice_name(key, all_units=False))
+        owners[client] = chosen_by_owner(published, client, choice, kept.load_head(job.choice_name), kept_out)
     return published, owners
 
 
@@ -113,16 +114,22 @@ def trained_again(
     return replace(trained, provenance=provenance, metrics=metrics, calibration=calibration), job
 
 
-def chosen_by_owner(published: Bundle, client: str, choice: ChoiceReply, head: FloatArray) -> Bundle:
-    """The published model with the head that a client chose for its own machines."""
-    return replace(
-        published,
-        network=published.network.with_head(head),
-        provenance={**published.provenance, "head": "choice", "choice": choice.kind, "client": client},
-        metrics={},
-        # Intervals are those of the shared head.
-        calibration=published.calibration if choice.kind == "together" and choice.share == 0 else None,
-    )
+def chosen_by_owner(
+    published: Bundle, client: str, choice: ChoiceReply, head: FloatArray, kept_out: FloatArray | None
+) -> Bundle:
+    """The published model with the head that a client chose for its own machines.
+
+    Parameters
+    ----------
+    kept_out : (3, N)
+        What that kind of head says of the client's own machines that it was not fitted to; see
+        :func:`fedprognos.networks.calibration_of_head`.
+    """
+    facts = {"head": "choice", "choice": choice.kind, "client": client}
+    if choice.kind == "together" and choice.share == 0:
+        network, provenance = published.network.with_head(head), {**published.provenance, **facts}
+        return replace(published, network=network, provenance=provenance, metrics={})
+    return published.with_own_head(head, kept_out, facts)
 
 
 def with_refit(chosen: Published) -> Published:

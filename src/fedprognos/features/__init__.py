@@ -7,7 +7,17 @@ from fedprognos.features.recipe import ConditionWarning, Recipe
 from fedprognos.features.recipe_options import RecipeOptions
 from fedprognos.features.recipe_survey import Survey, SurveyTerms, make_recipe, recipe_for, survey, survey_terms
 from fedprognos.features.row_memory import Arrays, RowMemory
-from fedprognos.features.sensor_ranges import FAR, QUARTER, SETTLED, SMOOTHING, JointLevels, levels
+from fedprognos.features.sensor_ranges import (
+    FAR,
+    QUARTER,
+    SETTLED,
+    SMOOTHING,
+    JointLevels,
+    LevelScaling,
+    SensorRanges,
+    fleet_ranges,
+    levels,
+)
 from fedprognos.features.wear_columns import WearSums, carries_wear, wear_sums
 from fedprognos.features.windows import (
     WindowSet,
@@ -30,10 +40,12 @@ __all__ = [
     "ConditionWarning",
     "CountedRows",
     "JointLevels",
+    "LevelScaling",
     "Moments",
     "Recipe",
     "RecipeOptions",
     "RowMemory",
+    "SensorRanges",
     "Survey",
     "SurveyTerms",
     "WearSums",
@@ -43,6 +55,7 @@ __all__ = [
     "channels",
     "check_usable",
     "columns_of",
+    "fleet_ranges",
     "health_labels",
     "hold_out",
     "joined",

@@ -22,7 +22,13 @@ from fedprognos.features.history.at_levels import at_levels, bounds_of, looked_a
 from fedprognos.features.moments import Moments, merge_all
 from fedprognos.features.recipe import Recipe
 from fedprognos.features.recipe_options import RecipeOptions
-from fedprognos.features.sensor_ranges import SensorRanges, fleet_ranges, merged_ranges
+from fedprognos.features.sensor_ranges import (
+    LevelScaling,
+    SensorRanges,
+    fleet_ranges,
+    level_moments,
+    merged_ranges,
+)
 from fedprognos.features.windows import health_labels
 from fedprognos.fleet import Fleet, Schema
 
@@ -137,7 +143,12 @@ def survey(fleet: Fleet, terms: SurveyTerms, counted: CountedRows | None = None)
             hint="round the settings more coarsely in recipe.conditions, or lower recipe.min_count",
         )
     shortest, shortest_in_s = _shortest_cycle(fleet) if cyclic else (0, 0.0)
-    usual = fleet_ranges(fleet, order, cells, terms.conditions, levels)
+    level = None
+    if levels is not None:
+        values = level_moments(fleet, fleet.schema.sensors.index(levels))
+        level = LevelScaling.from_moments(sensors.index(levels), values)
+    scaling = {key: (moments.mean[: len(sensors)], moments.std[: len(sensors)]) for key, moments in cells.items()}
+    usual = fleet_ranges(fleet, order, scaling, terms.conditions, level)
     return Survey(
         schema, cells, withheld, Moments.from_rows(labels[:, None]), shortest, shortest_in_s, high, low, usual
     )

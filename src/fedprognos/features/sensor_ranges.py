@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -68,6 +68,19 @@ class JointLevels(BaseModel):
         if len(self.most) != width or any(self.covariance[k][k] < 0 for k in range(width)):
             raise ValueError("there must be one distance a sensor, and no negative variance")
         return self
+
+    @staticmethod
+    def from_moments(
+        rows: int, units: int, mean: FloatArray, covariance: FloatArray, most: Sequence[float]
+    ) -> JointLevels:
+        """From mean (sensors,) and covariance (sensors, sensors), in four digits."""
+        return JointLevels(
+            rows=rows,
+            units=units,
+            mean=_digits(mean),
+            covariance=tuple(_digits(row) for row in covariance),
+            most=tuple(most),
+        )
 
     def errors(self, levels: FloatArray, among: IntArray) -> FloatArray:
         """How far levels (..., k) of some sensors are from what the others among them say, in standard errors."""
@@ -207,14 +220,9 @@ def _joint_levels(units: Sequence[FloatArray]) -> JointLevels | None:
     if len(units) < LEAST_JOINT_UNITS or not 2 <= units[0].shape[1] <= MOST_JOINT_SENSORS:
         return None
     joined = np.concatenate(units)
-    covariance = np.cov(joined.T, bias=True)
-    joint = JointLevels(
-        rows=len(joined),
-        units=int(_power_of_two_below(len(units))),
-        mean=_digits(joined.mean(axis=0)),
-        covariance=tuple(_digits(row) for row in covariance),
-        most=(0.0,) * len(covariance),
-    )
+    covariance, width = np.cov(joined.T, bias=True), joined.shape[1]
+    known_units = int(_power_of_two_below(len(units)))
+    joint = JointLevels.from_moments(len(joined), known_units, joined.mean(axis=0), covariance, (0.0,) * width)
     errors = np.abs(joint.errors(joined, np.arange(len(covariance)))).max(axis=0)
     return joint.model_copy(update={"most": tuple((np.ceil(errors / QUARTER) * QUARTER).tolist())})
 
@@ -234,28 +242,29 @@ def _power_of_two_below(number: float) -> float:
 
 
 def fleet_ranges(
-    fleet: Fleet, order: Sequence[int], cells: Cells, rule: Mapping[str, int], levels: str | None
+    fleet: Fleet,
+    order: Sequence[int],
+    scaling: Mapping[conditions.Key, tuple[FloatArray, FloatArray]],
+    rule: Mapping[str, int],
+    level: LevelScaling | None,
 ) -> SensorRanges:
-    """What the sensors of a fleet usually do, measured by its own moments.
+    """What the sensors of a fleet usually do.
 
     Parameters
     ----------
     order
         Columns of the sensors that count.
+    scaling
+        Mean and deviation of every sensor (sensors,) in each condition.
     rule
         Decimals to which each setting is rounded to make an operating condition.
-    levels
-        The sensor at whose levels cycles are read, None for none.
+    level
+        The same of the sensor at whose levels cycles are read, None for none.
     """
-    condition_keys, width = np.array(list(cells)), len(order)
-    mean = np.stack([moments.mean[:width] for moments in cells.values()])
-    std = np.stack([moments.std[:width] for moments in cells.values()])
-    level: dict[str, float] = {}
-    if levels is not None:
-        column = list(order).index(fleet.schema.sensors.index(levels))
-        values = Moments.from_rows(np.concatenate([unit.sensors[:, [order[column]]] for unit in fleet]))
-        level = {"level_mean": float(values.mean[0]), "level_std": float(values.std[0]) or 1.0}
-        mean[:, column], std[:, column] = level["level_mean"], level["level_std"]
+    condition_keys, width = np.array(list(scaling)), len(order)
+    mean, std = (np.stack([numbers[k] for numbers in scaling.values()]) for k in (0, 1))
+    if level is not None:
+        mean[:, level.column], std[:, level.column] = level.mean, level.std
     std = np.where(std > 0, std, std.max(axis=0))
     std = np.where(std > 0, std, 1.0)
 
@@ -265,9 +274,34 @@ def fleet_ranges(
         return raw, (raw - mean[which]) / std[which]
 
     series = all(unit.cycles is None for unit in fleet)  # within a cycle, sensors follow its course
+    measured = {} if level is None else {"level_mean": level.mean, "level_std": level.std}
     rows = sum(max(unit.rows - SETTLED + 1, 0) for unit in fleet)  # that have a level
     first, every = max(float(unit.time[0]) for unit in fleet), rows // MOST_JOINT_ROWS + 1
-    return ranges_of_units(map(raw_and_scaled, fleet), width, first, series, every, **level)
+    return ranges_of_units(map(raw_and_scaled, fleet), width, first, series, every, **measured)
+
+
+def level_moments(fleet: Fleet, column: int) -> Moments:
+    """Of the values, not the times, of the sensor at whose levels cycles are read."""
+    return Moments.from_rows(np.concatenate([unit.sensors[:, [column]] for unit in fleet]))
+
+
+class LevelScaling(NamedTuple):
+    """What deviations of the sensor at whose levels cycles are read are measured by; its own scaling is one of times.
+
+    Parameters
+    ----------
+    column
+        Of the sensor among those that count.
+    """
+
+    column: int
+    mean: float
+    std: float
+
+    @staticmethod
+    def from_moments(column: int, values: Moments) -> LevelScaling:
+        """The scaling by some moments of the sensor."""
+        return LevelScaling(column, float(values.mean[0]), float(values.std[0]) or 1.0)
 
 
 def merged_ranges(
@@ -354,10 +388,6 @@ def _merged_joint(clients: Sequence[tuple[JointLevels, FloatArray, FloatArray]])
     within = np.stack([np.outer(stretch, stretch) * np.array(joint.covariance) for joint, _, stretch in clients])
     mean = share @ means
     between = np.einsum("c,ci,cj->ij", share, means - mean, means - mean)
-    return JointLevels(
-        rows=int(rows.sum()),
-        units=sum(joint.units for joint, _, _ in clients),
-        mean=_digits(mean),
-        covariance=tuple(_digits(row) for row in np.einsum("c,cij->ij", share, within) + between),
-        most=tuple(np.max([joint.most for joint, _, _ in clients], axis=0).tolist()),
-    )
+    covariance = np.einsum("c,cij->ij", share, within) + between
+    units, most = sum(joint.units for joint, _, _ in clients), np.max([joint.most for joint, _, _ in clients], axis=0)
+    return JointLevels.from_moments(int(rows.sum()), units, mean, covariance, most.tolist())

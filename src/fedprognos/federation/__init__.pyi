@@ -26,6 +26,8 @@ from .cohort import gather as gather
 from .cohort import needed as needed
 from .exchanges.choice import ChoiceReply as ChoiceReply
 from .exchanges.choice import chosen_heads as chosen_heads
+from .exchanges.distances import Unmeasured as Unmeasured
+from .exchanges.distances import measured_novelty as measured_novelty
 from .exchanges.evaluate import EvaluateReply as EvaluateReply
 from .exchanges.evaluate import EvaluateRequest as EvaluateRequest
 from .exchanges.fit import FitRequest as FitRequest

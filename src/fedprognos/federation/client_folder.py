@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from fedprognos.errors import DataNotFoundError, MessageError
 from fedprognos.federation.codec import LedgerLine
 from fedprognos.files import parse_json, replacing
+from fedprognos.networks import KEPT_OUT
 
 LEDGER, LOG = "ledger.jsonl", "errors.jsonl"
 
@@ -69,10 +70,11 @@ class ClientFolder:
             LedgerLine(raw["kind"], raw["bytes"], {k: tuple(v) for k, v in raw["tensors"].items()}) for raw in lines
         ]
 
-    def save_head(self, name: str, head: NDArray[np.float64]) -> None:
-        """Keep a personal head."""
+    def save_head(self, name: str, head: NDArray[np.float64], kept_out: NDArray[np.float64] | None = None) -> None:
+        """Keep a personal head, and what it says of machines that it was not fitted to (3, N), where there are such."""
         with replacing(self._head_path(name)) as temporary:
-            save_file({"head": head}, temporary)
+            tensors = {"head": head} if kept_out is None else {"head": head, KEPT_OUT: np.ascontiguousarray(kept_out)}
+            save_file(tensors, temporary)
 
     def load_head(self, name: str) -> NDArray[np.float64]:
         """A personal head made earlier."""
@@ -81,6 +83,11 @@ class ClientFolder:
             raise DataNotFoundError("no such personal head", where=str(path))
         head: NDArray[np.float64] = load_file(path)["head"]
         return head
+
+    def load_kept_out(self, name: str) -> NDArray[np.float64] | None:
+        """Predictions, labels and units (3, N) that the head of this name was not fitted to; None for none."""
+        path = self._head_path(name)
+        return load_file(path).get(KEPT_OUT) if path.is_file() else None
 
     def _head_path(self, name: str) -> Path:
         if not re.fullmatch("[0-9a-f]{32}", name):  # names come from elsewhere: none may leave the folder

@@ -22,12 +22,11 @@ from fedprognos.federation.heads import Judged, with_heads
 from fedprognos.federation.plan import Plan
 from fedprognos.federation.strategies import Strategy
 from fedprognos.federation.totals import total
-from fedprognos.networks import EDGES, MIN_UNITS, Calibration, Network, calibration_of, prediction_ranges
+from fedprognos.networks import EDGES, MIN_UNITS, USUAL_STRETCH, Calibration, Network, calibration_of, prediction_ranges
 
 NOWHERE = np.empty(0)
-USUAL, WORTH = 1.1, 20
-"""The stretch that is usual, and how many units of a reserve count as much. Both were chosen on training engines of
-FD001 and FD004 that draws of owners kept out (`python -m studies intervals`, docs/results/intervals.md)."""
+WORTH = 20
+"""How many units of a reserve count as much as the stretch that is usual; chosen with it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Intervals:
         unseen = self._residuals(Judged(self._blind(), None), only_reserve=True)
         measured = (_mean_square(unseen) / max(_mean_square(seen), 1e-12)) ** 0.25
         share = (units := int(seen.units.max())) / (units + WORTH)
-        return max(1.0, float(measured**share * USUAL ** (1 - share)))
+        return max(1.0, float(measured**share * USUAL_STRETCH ** (1 - share)))
 
     def _blind(self) -> Network:
         """The method's model, trained without some units."""

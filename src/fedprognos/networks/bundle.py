@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe, WindowSet, build_windows
 from fedprognos.files import read_json, replacing
 from fedprognos.fleet import Fleet
-from fedprognos.networks.calibration import Calibration
+from fedprognos.networks.calibration import Calibration, calibration_of_head
 from fedprognos.networks.network import Network
 from fedprognos.networks.novelty import Novelty
 from fedprognos.networks.spec import NetworkSpec
@@ -82,6 +82,28 @@ class Bundle:
             (temporary / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         return folder
 
+    def with_own_head(self, head: FloatArray, kept_out: FloatArray | None, facts: Mapping[str, Any]) -> Bundle:
+        """The model with an owner's own head; the shared head's intervals are none of this one's.
+
+        Parameters
+        ----------
+        kept_out : (3, N)
+            See :func:`fedprognos.networks.calibration.calibration_of_head`; None where nothing is known.
+        facts
+            What the provenance says of the head.
+        """
+        calibration = calibration_of_head(self.calibration, kept_out, self.recipe)
+        provenance = {**self.provenance, **facts}
+        if calibration is None and self.calibration is not None:
+            provenance["no_intervals"] = (
+                "it has a head of its owner's, and those of the shared head say nothing of it"
+                if kept_out is None
+                else "it has a head of its owner's, who has too few machines to tell how often intervals hold"
+            )
+        return replace(
+            self, network=self.network.with_head(head), provenance=provenance, metrics={}, calibration=calibration
+        )
+
     def _tensors(self) -> bytes:
         return save_tensors({name: np.ascontiguousarray(array) for name, array in sorted(self.network.weights.items())})
 
@@ -126,7 +148,8 @@ class Bundle:
             table = document.get("table")
             table = None if table is None else TableLayout.model_validate(table)
             novelty = document.get("novelty")
-            novelty = None if novelty is None else Novelty.model_validate(novelty)
+            life = bool(document["recipe"].get("life"))
+            novelty = None if novelty is None else Novelty.model_validate(novelty).usable(life)
         except (SafetensorError, ValidationError) as error:
             raise BundleError(f"cannot be read: {error}", where=str(folder), hint="another version made it") from None
         recipe = Recipe.from_json(json.dumps(document["recipe"]))

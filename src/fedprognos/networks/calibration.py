@@ -44,6 +44,12 @@ FARTHEST = 1.25
 MIN_UNITS = 20
 """A range with residuals of fewer units is put together with its neighbour."""
 
+USUAL_STRETCH = 1.1
+"""How much larger errors usually are on units that the layers never saw. Chosen on training engines of FD001 and FD004
+that draws of owners kept out (`python -m studies intervals`, docs/results/intervals.md)."""
+KEPT_OUT = "kept_out"
+"""Name of the tensor in a head's file that says how well it does on machines that it was not fitted to."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=10**12)]
 
@@ -233,6 +239,41 @@ class Calibration(BaseModel):
         if not self.bandwidth:
             rank = np.floor(rank)
         return np.where(missed >= 1, _ranked(counts, edges, rank), -np.inf)
+
+
+def calibration_of_head(
+    shared: Calibration | None, kept_out: FloatArray | None, recipe: Recipe, coverage: float = 0.9
+) -> Calibration | None:
+    """The calibration of an owner's own head: the shared head's, widened until it holds on the owner's own machines.
+
+    None where the shared head has none, or too few machines can tell: with fewer than nine, not even the largest error
+    is large enough for 90 %. The layers below have learnt from these machines, so errors are taken as larger by what is
+    usual.
+
+    Parameters
+    ----------
+    kept_out : (3, N)
+        Predictions, labels and numbers of the units, by heads that were not fitted to the unit.
+    """
+    if shared is None or kept_out is None:
+        return None
+    predictions, labels, unit = kept_out
+    _, of_unit, points = np.unique(unit, return_inverse=True, return_counts=True)
+    rank = (1 + 1 / max(len(points), 1)) * coverage  # as in split conformal prediction, with a machine as one draw
+    if rank > 1:
+        return None
+    low, high = shared.interval(predictions, coverage)
+    away = (recipe.capped(labels) - predictions) * stretches(predictions, recipe, USUAL_STRETCH)
+    room = np.where(away > 0, high - predictions, predictions - low)
+    if not np.isfinite(room[away < 0]).all():
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needed = np.where(np.isinf(room) | (away == 0), 0.0, np.abs(away) / np.maximum(room, 1e-12))
+    needed[(away < 0) & (low <= 0)] = 0.0  # nothing lies below zero
+    order = np.argsort(needed)
+    share = np.cumsum(1 / (points[of_unit[order]] * len(points)))
+    factor = max(1.0, float(needed[order][min(int(np.searchsorted(share, rank - 1e-9)), len(order) - 1)]))
+    return shared.model_copy(update={"edges": tuple(float(f"{factor * edge:.6g}") for edge in shared.edges)})
 
 
 def _share_up_to(counts: FloatArray, edges: Sequence[float], residuals: FloatArray) -> FloatArray:

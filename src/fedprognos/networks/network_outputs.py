@@ -79,10 +79,12 @@ def outputs(module: HealthNetwork, points: WindowSet) -> FloatArray:
     return predicted
 
 
-def window_outputs(module: HealthNetwork, windows: Rows) -> FloatArray:
-    """Standardised health of windows (B, T, inputs): (B,)."""
+def window_outputs(module: HealthNetwork, windows: Rows) -> tuple[FloatArray, Rows]:
+    """Standardised health (B,) of windows (B, T, inputs), and all that the head sees of them (B, features)."""
     with torch.inference_mode():
-        return _head_outputs(module, *_seen_by_head(module, torch.from_numpy(np.ascontiguousarray(windows))))
+        hidden, beside = _seen_by_head(module, torch.from_numpy(np.ascontiguousarray(windows)))
+        features = np.concatenate([hidden.numpy(), beside], axis=1) if beside.shape[1] else hidden.numpy()
+        return _head_outputs(module, hidden, beside), features
 
 
 def _head_outputs(module: HealthNetwork, hidden: Tensor, beside: Rows) -> FloatArray:

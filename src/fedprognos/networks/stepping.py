@@ -96,7 +96,7 @@ class Stepper:
         return outputs, after
 
     def read(self, rows: Rows, states: Rows) -> tuple[FloatArray, Rows, Rows]:
-        """What :meth:`run` gives, with the last layer's outputs (B, T, L) in between."""
+        """What :meth:`run` gives, with all that the head sees (B, T, features) in between."""
         after = states.copy()
         if rows.shape[1] <= LONG and self._steps is not None:
             head_inputs = [self._in_numpy(rows, self._steps, after)]
@@ -113,7 +113,7 @@ class Stepper:
         if self._direct:
             head_inputs.append(rows)
         features = np.concatenate(head_inputs, axis=2) if len(head_inputs) > 1 else head_inputs[0]
-        return (features @ self._slopes).astype(np.float64) + self._bias, head_inputs[0], after
+        return (features @ self._slopes).astype(np.float64) + self._bias, features, after
 
     def _in_numpy(self, rows: Rows, steps: Sequence[Step], states: Rows) -> Rows:
         """Outputs of the last layer (B, T, L) after each of some rows; the states are changed in place."""

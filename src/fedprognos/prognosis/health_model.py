@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,13 @@ Forward = Callable[[Rows], NDArray[np.floating]]
 """Standardised outputs (B,) of scaled windows (B, window, channels)."""
 
 
+class WindowNetwork(Protocol):
+    """A network that looks at windows, and says what its head sees of them: outputs (B,), features (B, L)."""
+
+    def look(self, windows: Rows) -> tuple[NDArray[np.floating], Rows]: ...
+
+
+@runtime_checkable
 class StatefulNetwork(Protocol):
     """A network that reads whole lives row by row; see :class:`fedprognos.networks.stepping.Stepper`."""
 
@@ -53,13 +60,14 @@ class HealthModel:
     recipe
         How rows become what the network looks at, and outputs become health.
     network
-        A function of windows; where the recipe asks for whole lives, steps that carry a state.
+        Looks at windows, or is a mere function of them; where the recipe asks for whole lives, steps that carry a
+        state.
     calibration
         What intervals are made from, where there is one.
     table
         How the tables were written that it was trained on, where they were tables.
     novelty
-        How far states of whole lives are from those of training, where that is known.
+        How far the network's features are from those of training, where that is known.
 
     Attributes
     ----------
@@ -70,7 +78,7 @@ class HealthModel:
     def __init__(
         self,
         recipe: Recipe,
-        network: Forward | StatefulNetwork,
+        network: Forward | WindowNetwork | StatefulNetwork,
         calibration: Calibration | None = None,
         table: TableLayout | None = None,
         novelty: Novelty | None = None,
@@ -81,8 +89,9 @@ class HealthModel:
         self.table = table
         columns = (*recipe.sensors, *recipe.settings)
         self.policies = (table or TableLayout(time="time")).policies(columns)
-        self._forward: Forward = network if callable(network) else self._from_rest
-        self.steps = None if callable(network) else network
+        self.steps = network if isinstance(network, StatefulNetwork) else None
+        self._network = network
+        self.novelty_limit = math.inf if novelty is None else novelty.limit
         self.limits = SensorLimits.from_recipe(recipe)
         self._lock = threading.Lock()
 
@@ -91,6 +100,18 @@ class HealthModel:
         """Names what a unit's memory belongs to: the recipe and, where states are carried, the network they are of."""
         text = self.recipe.to_json() + ("" if self.steps is None else self.steps.digest)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What nobody could tell of a machine unlike those of training, because the model was not told it."""
+        missing = []
+        if self.recipe.usual is None:
+            missing.append("how far sensors go and how long they stay still, but for fixed limits")
+        if self.limits.joint is None and len(self.recipe.sensors) > 1:
+            missing.append("whether sensors contradict one another")
+        if self.novelty is None:
+            missing.append("whether the machine wears in an unknown way")
+        return tuple(missing)
 
     @property
     def fingerprint(self) -> str:
@@ -108,20 +129,31 @@ class HealthModel:
 
     def outputs(self, batch: Rows) -> FloatArray:
         """Standardised outputs of the network (B,), before they become health."""
+        return self.looked_at(batch)[0]
+
+    def looked_at(self, batch: Rows) -> tuple[FloatArray, FloatArray]:
+        """Standardised outputs (B,) at the last row of histories, and how far features are from training (B,)."""
         length, channels = self.recipe.window, self.recipe.channels
         if batch.shape[2] != channels or (batch.shape[1] != length and not self.recipe.life):
             raise RecipeError(f"windows of shape {batch.shape[1:]}, expected {(length, channels)}")
-        if not len(batch):
-            return np.empty(0)
+        outputs, distances = np.empty(len(batch)), np.zeros(len(batch))
         with self._lock:
-            parts = [self._forward(batch[a : a + PASS]) for a in range(0, len(batch), PASS)]
-        return np.concatenate(parts).astype(np.float64)
+            for begin in range(0, len(batch), PASS):
+                some = slice(begin, begin + PASS)
+                outputs[some], features = self._pass(batch[some])
+                if self.novelty is not None:
+                    distances[some] = self.novelty.distance(features)
+        return outputs, distances
 
-    def _from_rest(self, batch: Rows) -> FloatArray:
-        if self.steps is None:
-            raise RecipeError("this model has no states to begin from")
-        outputs: FloatArray = self.steps.read(batch, self.steps.rest(batch[:, 0]))[0][:, -1]
-        return outputs
+    def _pass(self, batch: Rows) -> tuple[NDArray[np.floating], Rows]:
+        """Outputs (B,) and features (B, L) of a few histories."""
+        network = self._network
+        if isinstance(network, StatefulNetwork):
+            outputs, features, _ = network.read(batch, network.rest(batch[:, 0]))
+            return outputs[:, -1], features[:, -1]
+        if callable(network):
+            return network(batch), np.empty((len(batch), 0), dtype=np.float32)
+        return network.look(batch)
 
     def healths(self, questions: Sequence[Question], coverage: float) -> list[Health]:
         """Health of units at windows that follow one another in this order; states are carried on.
@@ -133,7 +165,7 @@ class HealthModel:
             return []
         batch = np.stack([question.window for question in questions])
         if self.steps is None:
-            outputs, distances = self.outputs(batch), np.zeros(len(batch))
+            outputs, distances = self.looked_at(batch)
         else:
             outputs, distances = self._carried_on(batch, [question.state for question in questions])
         values = self.recipe.decode(outputs).tolist()
@@ -144,7 +176,7 @@ class HealthModel:
             if WORN in flags:
                 healths.append(Health(draft.unit, draft.position, 0.0, reason=reason, flags=flags))
                 continue
-            if question.state.novelty.push(float(distances[k])) and UNKNOWN_WEAR not in flags:
+            if self._is_novel(question.state, float(distances[k])) and UNKNOWN_WEAR not in flags:
                 flags = (*flags, UNKNOWN_WEAR)
                 reason = "; ".join(filter(None, (reason, unknown_wear(self.recipe.sensors, question.levels))))
             least, most = _stretched(low[k], value, question.stretch), _stretched(high[k], value, question.stretch)
@@ -160,6 +192,12 @@ class HealthModel:
                 text = "; ".join(filter(None, ("inputs overflow after scaling", reason)))
                 healths.append(replace(draft, state="cannot-say", reason=text, flags=flags))
         return healths
+
+    def _is_novel(self, state: UnitState, distance: float) -> bool:
+        """Whether a unit wears in an unknown way. A window has all that its features rest on, so nothing latches."""
+        if self.steps is None:
+            return distance > self.novelty_limit
+        return state.novelty.push(distance, self.novelty_limit)
 
     def bounds(self, values: FloatArray, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals at values (N,); NaN where there is no calibration or no bound."""

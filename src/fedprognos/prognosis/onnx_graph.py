@@ -6,7 +6,7 @@ The tensors "scaled" and "outputs" mark where the network begins and ends.
 A model of windows has `sensors` (B, window, C) and, where the recipe has operating settings, `settings` (B, window, S)
 as inputs and `health` (B,) as output. A model of whole lives takes any number of further rows (B, T, C) with the
 `state` (B, N) that each unit has, NaN for a new unit, and gives `health` (B, T) and `state_after` (B, N). Where the
-bundle says how far states are from those of training, `novelty` (B, T) has that distance.
+bundle says how far features are from those of training, `novelty` has that distance, in the shape of `health`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedprognos.arrays import IntArray
 from fedprognos.errors import ConfigError, MissingExtraError
 from fedprognos.features import Recipe
-from fedprognos.networks import LIMIT, WARM_UP, Bundle, Network, Novelty, Reservoir, Stepper, reservoir_of
+from fedprognos.networks import WARM_UP, Bundle, Network, Novelty, Reservoir, Stepper, reservoir_of
 from fedprognos.networks.cells import OnnxNode, cells
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ OPSET, IR_VERSION = 17, 8
 SCALED, OUTPUTS, STATE, STATE_AFTER = "scaled", "outputs", "state", "state_after"
 """Names of tensors: where the network begins and ends, and what it remembers of units."""
 FEATURES, NOVELTY = "features", "novelty"
-"""The last layer's outputs (T, B, L) of lives, and how far they are from those of training."""
+"""The last layer's outputs, (B, L) of windows and (T, B, L) of lives, and how far they are from those of training."""
 
 
 def load_onnx() -> Any:
@@ -91,8 +91,8 @@ def build_graph(bundle: Bundle) -> onnx.ModelProto:
     inputs = [graph.floats(name, ["batch", rows, width], double=True) for name, width in shapes.items() if width]
     shape = ["batch", "rows"] if recipe.life else ["batch"]
     outputs = [graph.floats("health", shape, double=True)]
-    if bundle.novelty is not None and recipe.life:
-        _novelty(graph, bundle.novelty)
+    if bundle.novelty is not None:
+        _novelty(graph, bundle.novelty, recipe.life)
         outputs.append(graph.floats(NOVELTY, shape))
     properties = _properties(bundle)
     if recipe.life:
@@ -118,7 +118,7 @@ def _properties(bundle: Bundle) -> dict[str, str]:
         "recipe": recipe.to_json(),
         "calibration": "" if bundle.calibration is None else bundle.calibration.model_dump_json(),
         "novelty": "" if bundle.novelty is None else bundle.novelty.model_dump_json(),
-        "novelty_limit": str(LIMIT),
+        "novelty_limit": "" if bundle.novelty is None else str(bundle.novelty.limit),
         "table": "" if bundle.table is None else bundle.table.model_dump_json(exclude_defaults=True),
         "sensors": json.dumps(recipe.sensors),
         "settings": json.dumps(recipe.settings),
@@ -187,14 +187,16 @@ def _decode(graph: Graph, recipe: Recipe) -> None:
     graph.add("Clip", [level, *bounds], "health")
 
 
-def _novelty(graph: Graph, novelty: Novelty) -> None:
+def _novelty(graph: Graph, novelty: Novelty, life: bool) -> None:
     """Distance of the last layer's outputs from training, as :meth:`Novelty.distance`."""
     mean, whitening = (np.array(part, dtype=np.float32) for part in (novelty.mean, novelty.whitening))
     count = graph.constant("novelty.columns", np.arange(len(mean)))
     chosen = graph.add("Gather", [FEATURES, count], "novelty_features", axis=-1)
     apart = graph.add("Sub", [chosen, graph.constant("novelty.mean", mean)], "novelty_apart")
     white = graph.add("MatMul", [apart, graph.constant("novelty.whitening", whitening.T)], "novelty_white")
-    graph.add("Transpose", [graph.add("ReduceL2", [white], "novelty_by_time", axes=[-1], keepdims=0)], NOVELTY)
+    distance = graph.add("ReduceL2", [white], "novelty_by_time" if life else NOVELTY, axes=[-1], keepdims=0)
+    if life:
+        graph.add("Transpose", [distance], NOVELTY)
 
 
 RESERVOIR = "reservoir"
@@ -209,14 +211,14 @@ def add_network(graph: Graph, network: Network, recipe: Recipe) -> None:
     rows = graph.add("Transpose", [SCALED], "rows_by_time", perm=[1, 0, 2])
     before = _states(graph, network) if life else {}
     seen, after = _layers(graph, network, rows, before)
-    if seen and life:
-        graph.add("Identity", [seen[0][1]], FEATURES)
     if spec.reservoir:
         trace, last = _reservoir(graph, network, rows, before.get(RESERVOIR))
         seen.append((RESERVOIR, trace if life else last))
         after.append(last)
     if spec.direct:
         seen.append(("direct", rows if life else _some_rows(graph, spec.direct, recipe)))
+    if seen:
+        graph.add("Identity", [seen[0][1]], FEATURES)
     health = graph.constant("head.bias", network.weights["head.bias"])
     for part, features in seen:
         slopes = graph.constant(f"head.{part}", network.weights[f"head.{part}"].T)

@@ -21,7 +21,7 @@ from fedprognos.errors import BundleError, DataNotFoundError, MissingExtraError
 from fedprognos.features import Recipe
 from fedprognos.files import replacing
 from fedprognos.networks import Bundle, Calibration, Novelty, Stepper, Trust
-from fedprognos.prognosis.health_model import Forward, StatefulNetwork
+from fedprognos.prognosis.health_model import StatefulNetwork, WindowNetwork
 from fedprognos.prognosis.onnx_graph import FEATURES, OUTPUTS, SCALED, STATE, STATE_AFTER, build_graph, load_onnx
 from fedprognos.prognosis.predictor import Predictor
 from fedprognos.tables import TableLayout
@@ -45,11 +45,12 @@ class OnnxPredictor(Predictor):
         properties = {entry.key: entry.value for entry in model.metadata_props}
         if "recipe" not in properties:
             raise BundleError("made by another program", where=where, hint="make it with `fedprognos export`")
+        outputs = [output.name for output in model.graph.output]
         try:
             given = properties.get("calibration")
             calibration = Calibration.model_validate_json(given) if given else None
             given = properties.get("novelty")
-            novelty = Novelty.model_validate_json(given) if given else None
+            novelty = Novelty.model_validate_json(given).usable(STATE_AFTER in outputs) if given else None
             layout = properties.get("table")
             table = TableLayout.model_validate_json(layout) if layout else None
         except ValidationError as error:
@@ -57,11 +58,7 @@ class OnnxPredictor(Predictor):
         recipe = Recipe.from_json(properties["recipe"])
         session = session_of(_inner(model, recipe.channels, where))
 
-        def forward(batch: Rows) -> NDArray[np.floating]:
-            outputs: NDArray[np.floating] = session.run([OUTPUTS], {SCALED: np.ascontiguousarray(batch)})[0]
-            return outputs
-
-        network: Forward | StatefulNetwork = forward
+        network: WindowNetwork | StatefulNetwork = OnnxWindows(session)
         if recipe.life:
             network = OnnxSteps(session, int(properties["state_size"]), properties["state_digest"])
         super().__init__(recipe, network, calibration, bundle, table, novelty)
@@ -95,10 +92,27 @@ class OnnxPredictor(Predictor):
         return predictor
 
     @staticmethod
-    def from_bundle(bundle: Bundle, head: FloatArray | None = None) -> OnnxPredictor:
-        """A predictor of a bundle in memory."""
-        bundle = bundle if head is None else Predictor.from_bundle(bundle, head).bundle
+    def from_bundle(
+        bundle: Bundle, head: FloatArray | None = None, kept_out: FloatArray | None = None
+    ) -> OnnxPredictor:
+        """A predictor of a bundle in memory; see :meth:`Predictor.from_bundle`."""
+        bundle = bundle if head is None else Predictor.from_bundle(bundle, head, kept_out).bundle
         return OnnxPredictor(build_graph(bundle), bundle=bundle)
+
+
+class OnnxWindows:
+    """A network in ONNX Runtime that looks at windows."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._outputs = [output.name for output in session.get_outputs()]
+
+    def look(self, windows: Rows) -> tuple[NDArray[np.floating], Rows]:
+        """Standardised outputs (B,) of windows (B, window, channels), and the last layer's outputs (B, L)."""
+        given = {SCALED: np.ascontiguousarray(windows)}
+        results = dict(zip(self._outputs, self._session.run(self._outputs, given), strict=True))
+        features = results.get(FEATURES)
+        return results[OUTPUTS], np.empty((len(windows), 0), dtype=np.float32) if features is None else features
 
 
 class OnnxSteps:
@@ -162,7 +176,8 @@ def _inner(model: onnx.ModelProto, channels: int, where: str) -> onnx.ModelProto
     graph.output.append(onnx.helper.make_tensor_value_info(OUTPUTS, floats, outputs))
     graph.output.extend(output for output in model.graph.output if output.name == STATE_AFTER)
     if FEATURES in node_of_output:
-        graph.output.append(onnx.helper.make_tensor_value_info(FEATURES, floats, [None, "batch", None]))
+        shape = [None, "batch", None] if STATE_AFTER in node_of_output else ["batch", None]
+        graph.output.append(onnx.helper.make_tensor_value_info(FEATURES, floats, shape))
     return inner
 
 

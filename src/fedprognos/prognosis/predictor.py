@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -19,6 +18,7 @@ from fedprognos.errors import BundleError
 from fedprognos.features import Recipe
 from fedprognos.fleet import Fleet, Unit
 from fedprognos.networks import (
+    KEPT_OUT,
     Bundle,
     Calibration,
     Network,
@@ -28,7 +28,7 @@ from fedprognos.networks import (
     one_torch_thread,
 )
 from fedprognos.prognosis.health import Health, RowTable
-from fedprognos.prognosis.health_model import Forward, HealthModel, StatefulNetwork
+from fedprognos.prognosis.health_model import Forward, HealthModel, StatefulNetwork, WindowNetwork
 from fedprognos.prognosis.stream import Stream
 from fedprognos.prognosis.table_prediction import predict_frame
 from fedprognos.tables import TableLayout
@@ -60,7 +60,7 @@ class Predictor(HealthModel):
     def __init__(
         self,
         recipe: Recipe,
-        network: Forward | StatefulNetwork,
+        network: Forward | WindowNetwork | StatefulNetwork,
         calibration: Calibration | None = None,
         bundle: Bundle | None = None,
         table: TableLayout | None = None,
@@ -84,11 +84,13 @@ class Predictor(HealthModel):
         trust
             Keys that must have signed the bundle and the head; None to check nothing.
         """
-        return Predictor.from_bundle(Bundle.load(bundle, trust), None if head is None else read_head(head, trust))
+        if head is None:
+            return Predictor.from_bundle(Bundle.load(bundle, trust))
+        return Predictor.from_bundle(Bundle.load(bundle, trust), *read_head(head, trust))
 
     @staticmethod
-    def from_bundle(bundle: Bundle, head: FloatArray | None = None) -> Predictor:
-        """A predictor of a bundle in memory."""
+    def from_bundle(bundle: Bundle, head: FloatArray | None = None, kept_out: FloatArray | None = None) -> Predictor:
+        """A predictor of a bundle in memory; intervals with a personal head need what it says of kept-out machines."""
         if head is not None:
             width = len(bundle.network.head)
             if head.shape not in ((width,), (len(bundle.network.with_reservoir().head),)):
@@ -97,8 +99,8 @@ class Predictor(HealthModel):
                     where="head",
                     hint="a personal head belongs to the shared model it was made with",
                 )
-            bundle = replace(bundle, network=bundle.network.with_head(head))
-        network = Stepper(bundle.network) if bundle.recipe.life else _TorchForward(bundle.network)
+            bundle = bundle.with_own_head(head, kept_out, {"head": "personal"})
+        network = Stepper(bundle.network) if bundle.recipe.life else _TorchWindows(bundle.network)
         return Predictor(bundle.recipe, network, bundle.calibration, bundle, bundle.table, bundle.novelty)
 
     @property
@@ -107,6 +109,15 @@ class Predictor(HealthModel):
         if self.calibration is not None:
             return ""
         return str(self.provenance.get("no_intervals", "this model was not calibrated"))
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What cannot be told of a machine unlike those of training, and why where the bundle says it."""
+        reason = self.provenance.get("no_novelty", "")
+        missing = super().unchecked
+        if self.novelty is None and reason:
+            missing = (*missing[:-1], f"{missing[-1]} ({reason})")
+        return missing
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -193,8 +204,8 @@ def table_of(unit: Unit, columns: tuple[list[int], list[int]]) -> RowTable:
     return RowTable([unit.id] * unit.rows, unit.time.tolist(), cycles, ends, sensors, settings)
 
 
-def read_head(path: str | Path, trust: Trust | None = None) -> FloatArray:
-    """A personal head (L + 1,), bias last; refuse anything else."""
+def read_head(path: str | Path, trust: Trust | None = None) -> tuple[FloatArray, FloatArray | None]:
+    """A personal head (L + 1,), bias last, and what it says of kept-out machines (3, N); refuse anything else."""
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -209,19 +220,23 @@ def read_head(path: str | Path, trust: Trust | None = None) -> FloatArray:
     head = tensors.get("head")
     if head is None or head.ndim != 1 or not np.isfinite(head).all():
         raise BundleError("not a head", where=str(path), hint="it holds one tensor 'head', bias last, all finite")
-    return np.asarray(head, dtype=np.float64)
+    kept_out = tensors.get(KEPT_OUT)
+    if kept_out is not None and not (kept_out.ndim == 2 and len(kept_out) == 3 and np.isfinite(kept_out).all()):
+        raise BundleError("not a head", where=str(path), hint=f"'{KEPT_OUT}' holds predictions, labels and units")
+    return np.asarray(head, dtype=np.float64), kept_out
 
 
-class _TorchForward:
-    """A network as a function of windows, on one thread."""
+class _TorchWindows:
+    """A network that looks at windows, on one thread."""
 
     def __init__(self, network: Network) -> None:
         self._module = network.module().eval()
         self._blocks = ExitStack()  # open as long as this object lives: its weights do not change
         self._blocks.enter_context(self._module.in_blocks())
 
-    def __call__(self, batch: Rows) -> FloatArray:
+    def look(self, windows: Rows) -> tuple[FloatArray, Rows]:
+        """Standardised outputs (B,) of windows (B, window, channels), and what the head sees of them (B, features)."""
         from fedprognos.networks import window_outputs
 
         with one_torch_thread():  # windows are small: more threads cost more than they bring
-            return window_outputs(self._module, batch)
+            return window_outputs(self._module, windows)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray
 from fedprognos.features import FAR, SETTLED, SMOOTHING, JointLevels, Recipe, RowMemory
-from fedprognos.networks import LIMIT
+from fedprognos.networks import NOVEL_ROWS
 from fedprognos.tables import DATES_IN_S, SECONDS
 
 OUT_OF_RANGE, DRIFT, STUCK, MISSING, MID_LIFE = "out-of-range", "drift", "stuck", "missing", "mid-life"
@@ -60,8 +60,6 @@ LEAST_JOINT_UNITS = 20
 """Machines from which on it is known how sensors go together."""
 LATCH_RANGE, LATCH_DRIFT, LATCH_STUCK, LATCH_ODD = 1, 2, 4, 8
 """Bits of :attr:`SensorWatch.latched`."""
-NOVEL_ROWS = 5
-"""Rows in a row with a novel state before the flag is raised."""
 MOVED = 1.0
 """Deviations of a level beyond which a sensor is named as one that moves."""
 UNKNOWN_WEAR_WORDS = "move together as in no training machine: an unknown kind of wear; inspect"
@@ -372,9 +370,9 @@ class NoveltyWatch(RowMemory):
         self.rows = 0  # in a row beyond the limit
         self.latched = False
 
-    def push(self, distance: float) -> bool:
+    def push(self, distance: float, limit: float) -> bool:
         """Note how far the state is after one more row; whether the unit wears in an unknown way."""
-        self.rows = self.rows + 1 if distance > LIMIT else 0
+        self.rows = self.rows + 1 if distance > limit else 0
         self.latched = self.latched or self.rows >= NOVEL_ROWS
         return self.latched
 

@@ -16,7 +16,6 @@ import pandas as pd
 
 from fedprognos.arrays import BoolArray, FloatArray, IntArray, Rows
 from fedprognos.features.history import UNSEEN, rule_of
-from fedprognos.networks import LIMIT
 from fedprognos.prognosis.health import AT_CAP, STATES, HealthTable, RowTable, machine_and_life
 from fedprognos.prognosis.health_model import BATCH, HALF_A_STEP, HealthModel
 from fedprognos.prognosis.row_clock import JUMP
@@ -49,7 +48,7 @@ class Reading(NamedTuple):
     outputs : (N,)
         Standardised; NaN where it was not asked.
     distances : (N,)
-        How novel its state is, where it carries one.
+        How far its features are from those of training.
     odd : (N,)
         Bits of what is odd about what it looked at.
     progress
@@ -183,14 +182,9 @@ class SeriesRows:
         """
         recipe, steps = model.recipe, Steps.from_units(self.unit)
         ranked = [states[k] for k in steps.units.tolist()]
-        given, inputs = self.given[steps.order], self.scaled[steps.order]
-        latest = np.stack([state.latest_values for state in ranked])
-        width = len(recipe.sensors)
         watch = ranked[0].worn  # a model has one for every unit, or for none
-        as_given = np.empty(0) if watch is None else inputs[:, watch.column].copy()
-        held = np.array([policy != "mean" for policy in model.policies[:width]])
-        watches = [state.sensors for state in ranked]
-        trace = SensorWalk(watches, latest, model.limits, recipe, steps, given, inputs, held).trace()
+        as_given = np.empty(0) if watch is None else self.scaled[steps.order, watch.column]
+        latest, given, inputs, trace = self._traced(model, ranked, steps)
         positions = np.asarray(self.table.positions, dtype=np.float64)[steps.order]
         self._advance(ranked, steps, positions, trusting)
         for state, values in zip(ranked, latest, strict=True):
@@ -208,9 +202,10 @@ class SeriesRows:
         unseen = self.unseen[steps.order]
         if recipe.life:
             reading = Reading(*model.carry_on(inputs, steps, ranked), np.where(unseen, UNSEEN, 0), {})
+            novel = _novel(ranked, steps, reading.distances, worn, model.novelty_limit)
         else:
             reading = _read_windows(model, steps, ranked, inputs, positions, unseen)
-        novel = _novel(ranked, steps, reading.distances, worn)
+            novel = (reading.distances > model.novelty_limit) & ~worn
         last = self.bounds()[1]
         shown = np.arange(len(self.unit)) if every else np.sort(last)  # rows of the table
         place = np.argsort(steps.order)
@@ -223,6 +218,28 @@ class SeriesRows:
         for k, health in enumerate(table.healths(np.searchsorted(shown, last).tolist())):
             states[k].health, states[k].pending = health, None
         return table
+
+    def inputs(self, model: HealthModel, states: Sequence[UnitState]) -> Rows:
+        """What the network may see of each row (N, columns), in the order of steps; the sensors' states go on.
+
+        Raises
+        ------
+        UnsoundRowError
+            Where a row cannot be used; nothing has changed then.
+        """
+        steps = Steps.from_units(self.unit)
+        return self._traced(model, [states[k] for k in steps.units.tolist()], steps)[2]
+
+    def _traced(
+        self, model: HealthModel, ranked: Sequence[UnitState], steps: Steps
+    ) -> tuple[FloatArray, FloatArray, Rows, SensorTrace]:
+        """Latest values (U, columns), given values and what the network may see of rows, and what was found there."""
+        given, inputs = self.given[steps.order], self.scaled[steps.order]
+        latest = np.stack([state.latest_values for state in ranked])
+        held = np.array([policy != "mean" for policy in model.policies[: len(model.recipe.sensors)]])
+        watches = [state.sensors for state in ranked]
+        trace = SensorWalk(watches, latest, model.limits, model.recipe, steps, given, inputs, held).trace()
+        return latest, given, inputs, trace
 
     def _advance(self, ranked: Sequence[UnitState], steps: Steps, positions: FloatArray, trusting: bool) -> None:
         """Set clocks and counts to the last rows."""
@@ -242,7 +259,8 @@ def _read_windows(
     unseen: BoolArray,
 ) -> Reading:
     """Outputs at the window that each row (N, channels) completes."""
-    outputs, odd = np.full(len(inputs), math.nan), np.zeros(len(inputs), dtype=np.int64)
+    outputs, distances = np.full(len(inputs), math.nan), np.zeros(len(inputs))
+    odd = np.zeros(len(inputs), dtype=np.int64)
     progress: dict[int, float] = {}
     rank, place, new_condition = steps.rank.tolist(), positions.tolist(), unseen.tolist()
     for begin in range(0, len(inputs), BATCH):
@@ -258,8 +276,8 @@ def _read_windows(
             if not cuts:
                 progress[k] = history.progress[0]
         if asked:
-            outputs[asked] = model.outputs(np.stack(windows))
-    return Reading(outputs, np.zeros(len(inputs)), odd, progress)
+            outputs[asked], distances[asked] = model.looked_at(np.stack(windows))
+    return Reading(outputs, distances, odd, progress)
 
 
 def life_before(unit: str) -> str:
@@ -268,13 +286,15 @@ def life_before(unit: str) -> str:
     return name_of_life(machine, str(life - 1)) if life > 1 else ""
 
 
-def _novel(ranked: Sequence[UnitState], steps: Steps, distances: FloatArray, worn: BoolArray) -> BoolArray:
+def _novel(
+    ranked: Sequence[UnitState], steps: Steps, distances: FloatArray, worn: BoolArray, limit: float
+) -> BoolArray:
     """At which rows (N,) the unit wears in an unknown way."""
     novel = np.zeros(len(distances), dtype=bool)
     odd = np.array([state.novelty.latched or state.novelty.rows > 0 for state in ranked])
-    odd[steps.rank[distances > LIMIT]] = True
+    odd[steps.rank[distances > limit]] = True
     for k in np.flatnonzero(odd[steps.rank] & ~worn).tolist():
-        novel[k] = ranked[steps.rank[k]].novelty.push(distances[k])
+        novel[k] = ranked[steps.rank[k]].novelty.push(distances[k], limit)
     return novel
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprognos.arrays import IntArray
+from fedprognos.arrays import IntArray, Rows
 from fedprognos.features.history import Cut, rule_of
 from fedprognos.prognosis import stream_snapshot
 from fedprognos.prognosis.health import Health, HealthTable, Row, RowTable, Update, Verdict
@@ -265,6 +265,22 @@ class Stream:
             return [
                 question for some in batches(table, BATCH) for question in self._remember(table.part(some), True)[1]
             ]
+
+    def life_inputs(self, table: RowTable) -> tuple[Rows, UnitState] | None:
+        """:meth:`inputs` of a unit's whole life, all rows side by side (T, columns), and the unit's sensors after them.
+
+        None where rows have to be looked at one by one. Nothing of them is remembered.
+        """
+        if not len(table):
+            return None
+        rows = SeriesRows.from_table(table, self.model)
+        if len(rows.names) > 1 or not rows.plain_units({}, self.trusting).all():
+            return None
+        (state,) = rows.start(self.model, {})
+        try:
+            return rows.inputs(self.model, [state]), state
+        except UnsoundRowError:
+            return None
 
     def _remember(self, table: RowTable, every: bool) -> tuple[list[Update], list[Question], list[tuple[Update, int]]]:
         """What became of rows, what the model is to look at, and where each of its answers belongs."""

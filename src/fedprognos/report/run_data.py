@@ -47,6 +47,8 @@ class RunData:
         The run's folder.
     published
         Method and head of the model in `bundle/`, where there is one.
+    limits
+        What that model does not tell, and why.
     choices
         Which kind of head each owner chose for its own machines, and the reservoir head's share of it.
     predictions
@@ -72,6 +74,7 @@ class RunData:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     missing: Sequence[str] = ()
     choices: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    limits: Sequence[str] = ()
 
     @cached_property
     def rows(self) -> Sequence[ResultRow]:
@@ -243,14 +246,28 @@ def _scenario(folder: Path, results: Results, name: str, predictions: pd.DataFra
     records, no_records = read_match_records(folder, name)
     trajectories, no_trajectories = _trajectories(folder, name)
     missing += [no_fleet, no_records, no_trajectories if bare.task == "rul" or trajectories else ""]
-    origin = read_object(folder / "bundle" / "bundle.json").get("provenance")
+    bundle = read_object(folder / "bundle" / "bundle.json")
+    origin = bundle.get("provenance")
     named = isinstance(origin, dict) and {"method", "head"} <= origin.keys()
     published = (str(origin["method"]), str(origin["head"])) if named and origin else None
     provenance = read_object(folder / "provenance.json")
     missing = [text for text in missing if text]
     mine = named and origin and origin.get("scenario") == name
     choices = _choices(origin.get("choices")) if mine and origin else {}
-    return RunData(folder, results, name, lines, published, fleet, records, trajectories, provenance, missing, choices)
+    more = (fleet, records, trajectories, provenance, missing, choices, _limits(bundle))
+    return RunData(folder, results, name, lines, published, *more)
+
+
+def _limits(bundle: Mapping[str, Any]) -> list[str]:
+    """What a published model does not tell, in sentences."""
+    origin, sentences = bundle.get("provenance"), []
+    for part, key, what in (
+        ("calibration", "no_intervals", "gives no intervals"),
+        ("novelty", "no_novelty", "does not tell when a machine wears in an unknown way"),
+    ):
+        if part in bundle and bundle[part] is None and isinstance(origin, dict):
+            sentences.append(f"The published model {what}: {origin.get(key, 'its bundle does not say why')}.")
+    return sentences
 
 
 def _predictions(folder: Path) -> tuple[pd.DataFrame, str]:

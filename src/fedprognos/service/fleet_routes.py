@@ -30,6 +30,8 @@ class FleetAnswer:
         Share of true values that the intervals should hold; None where the model gives no intervals.
     no_intervals
         Why it gives none; empty where it does.
+    unchecked
+        What cannot be told of a machine unlike those of training, because the model was not told it.
     signed_by
         Names of the trusted keys that signed the model; None where that was not checked.
     origin
@@ -75,6 +77,7 @@ class FleetAnswer:
     cap: float | None
     coverage: float | None
     no_intervals: str
+    unchecked: tuple[str, ...]
     signed_by: tuple[str, ...] | None
     origin: ModelOrigin
     now: float
@@ -154,6 +157,7 @@ def _add_fleet(app: FastAPI, service: FleetService) -> None:
             cap=recipe.cap,
             coverage=None if service.predictor.calibration is None else service.options.coverage,
             no_intervals=service.predictor.no_intervals,
+            unchecked=service.predictor.unchecked,
             signed_by=service.predictor.signed_by,
             origin=ModelOrigin.from_provenance(service.predictor.provenance),
             now=time.time(),

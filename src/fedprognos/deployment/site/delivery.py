@@ -122,25 +122,24 @@ def _models(client: Client, request: DeliverRequest, bundle: Bundle, head: str, 
     """The models that a site can use, by folder; without test units nothing could choose one of its own."""
     personal = PersonalRequest(request.recipe, bundle.network, request.seed, request.validation_fraction, head=head)
     client.answer(personal)
-    facts: dict[str, Any] = {"metrics": {}, "calibration": None}
+    personal_facts = {"head": "personal", "client": client.name}
     models = {
         "bundle": bundle,
-        "personal": replace(
-            bundle,
-            network=bundle.network.with_head(client.folder.load_head(head)),
-            provenance={**bundle.provenance, "head": "personal", "client": client.name},
-            **facts,
-        ),
+        "personal": bundle.with_own_head(client.folder.load_head(head), None, personal_facts),
     }
     if (choice := bundle.provenance.get("choices", {}).get(client.name)) is not None:
         # The head was made during the run, for the training units or for all: the bundle says for which.
         key = JobKey(str(bundle.provenance["scenario"]), str(bundle.provenance["method"]), 0)
         chosen = client.folder.load_head(choice_name(key, all_units="trained_on" in bundle.provenance))
-        models["chosen"] = chosen_by_owner(bundle, client.name, ChoiceReply(**choice), chosen)
+        kept_out = client.folder.load_kept_out(choice_name(key, all_units=False))
+        models["chosen"] = chosen_by_owner(bundle, client.name, ChoiceReply(**choice), chosen, kept_out)
     if tested:
         provenance = {**bundle.provenance, "method": "reservoir", "head": "exact", "client": client.name}
-        network = _own_network(client, request)
-        models["own"] = replace(bundle, network=network, provenance=provenance, novelty=None, **facts)
+        network, why = _own_network(client, request), "it was made at this site alone"
+        provenance |= {"no_intervals": why, "no_novelty": why}
+        models["own"] = replace(
+            bundle, network=network, provenance=provenance, metrics={}, calibration=None, novelty=None
+        )
     return models
 
 

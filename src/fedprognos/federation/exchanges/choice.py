@@ -41,12 +41,15 @@ from fedprognos.federation.limits import run_cost
 from fedprognos.federation.plausible import check_count
 from fedprognos.fleet import Fleet
 from fedprognos.networks import (
+    FARTHEST,
     HeadStatistics,
     Network,
     add_all,
     alike_weights,
+    even_points,
     head_statistics,
     mean_squared_error,
+    predict,
     solve_head,
     weighted_statistics,
 )
@@ -167,7 +170,12 @@ def answer(client: Client, request: ChoiceRequest, on_epoch: OnEpoch | None) -> 
     head = make_head(kind, strength, add_all(groups), shared, columns)
     if share > 0:
         head = (1 - share) * head + share * reservoir_head(groups, shared, columns)
-    client.folder.save_head(request.head, head if kind == "reservoir" or share > 0 else _narrowed(head, network, wide))
+    kept_out = None
+    if choosing and not ahead and (kind != KINDS[0] or share > 0):
+        before = _widened(request.fitted, network, wide)
+        kept_out = _kept_out(wide, points, request.recipe, groups, ((kind, strength), share), before, columns)
+    kept = head if kind == "reservoir" or share > 0 else _narrowed(head, network, wide)
+    client.folder.save_head(request.head, kept, kept_out)
     return ChoiceReply(kind, strength, len(points), share)
 
 
@@ -220,6 +228,33 @@ def grouped_statistics(
     if not alike:
         return statistics
     return [replace(s, n=max(round(float(mask.sum())), 1)) for s, mask in zip(statistics, masks, strict=True)]
+
+
+def _kept_out(
+    network: Network,
+    windows: WindowSet,
+    recipe: Recipe,
+    groups: Sequence[HeadStatistics],
+    chosen: tuple[Option, float],
+    shared: FloatArray,
+    columns: Mapping[str, IntArray],
+) -> FloatArray | None:
+    """Predictions, labels and units (3, N) at even points, each group of units by a head fitted to all others."""
+    units, unit = np.unique(windows.unit, return_inverse=True)
+    if len(groups) < 2:
+        return None
+    group, parts, (option, share) = unit * len(groups) // len(units), [], chosen
+    near = np.full(len(windows), True) if recipe.cap is None else windows.labels <= FARTHEST * recipe.cap
+    for k, others in enumerate(_others(groups)):
+        head = make_head(*option, add_all(others), shared, columns)
+        if share > 0:
+            head = (1 - share) * head + share * reservoir_head(others, shared, columns)
+        mine = [np.flatnonzero(near & (unit == number)) for number in np.unique(unit[near & (group == k)])]
+        if not mine:
+            continue
+        some = windows.select(np.unique(np.concatenate([at[even_points(len(at))] for at in mine])))
+        parts.append(np.stack([predict(network.with_head(head), some, recipe), some.labels, some.unit]))
+    return np.concatenate(parts, axis=1) if parts else None
 
 
 def choose(

@@ -32,6 +32,7 @@ from fedprognos.features import (
 from fedprognos.federation.cohort import Cohort, OnLeftOut, gather, needed
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
 from fedprognos.federation.exchanges.import_model import recipe_of_imports
+from fedprognos.federation.exchanges.ranges import with_masked_ranges
 from fedprognos.federation.exchanges.wear import wear_columns
 from fedprognos.federation.federation_section import FederationOptions
 from fedprognos.federation.plausible import LARGEST_VALUE, MOST_ROWS, ROUNDING, check_count
@@ -234,12 +235,12 @@ def common_recipe(cohort: Cohort, options: RecipeOptions, federation: Federation
     if federation.start == "bundles":
         return recipe_of_imports(cohort, federation, left_out)
     recipe = recipe_from_survey(cohort, options, left_out, federation)
-    if options.columns == "all" or recipe.task != "rul":
-        return recipe
-    sensors = wear_columns(cohort, recipe, federation, left_out)
-    if sensors == recipe.sensors:
-        return recipe
-    return recipe_from_survey(cohort, options.model_copy(update={"sensors": sensors}), left_out, federation)
+    if options.columns != "all" and recipe.task == "rul":
+        sensors = wear_columns(cohort, recipe, federation, left_out)
+        if sensors != recipe.sensors:
+            options = options.model_copy(update={"sensors": sensors})
+            recipe = recipe_from_survey(cohort, options, left_out, federation)
+    return recipe if cohort.sums is None else with_masked_ranges(cohort, recipe, federation.min_clients, left_out)
 
 
 def recipe_from_survey(

@@ -123,9 +123,10 @@ def _doubt(comparison: Comparison) -> str:
 
 
 def _chosen(run: RunData) -> list[str]:
-    """Why this model is the published one."""
+    """Why this model is the published one, and what it does not tell."""
     chosen, reason = run.roles.together, run.results.reason
-    return [f"{chosen.label} is the published model: {reason}."] if chosen is not None and reason else []
+    words = [f"{chosen.label} is the published model: {reason}."] if chosen is not None and reason else []
+    return [*words, *run.limits]
 
 
 def _rivals(run: RunData) -> list[str]:

@@ -81,6 +81,7 @@
         (fleet.coverage === null
           ? ` · no intervals: ${fleet.no_intervals}`
           : ` · intervals should hold ${Math.round(100 * fleet.coverage)} %`) +
+        (fleet.unchecked.length ? ` · not checked: ${fleet.unchecked.join("; ")}` : "") +
         (fleet.signed_by === null ? " · signature not checked" : ` · signed by ${fleet.signed_by.join(", ")}`) +
         origin(fleet.origin) +
         (fleet.filled ? ` · ${fleet.filled} blank values filled` : "");

@@ -144,7 +144,7 @@ const UnitPage = (function () {
     $("causes").replaceChildren(...explained.causes.slice(0, 5).map((cause) => {
       const item = node("li");
       const since = cause.since === null ? "" : ` since ${place(cause.since, fleet.position_name)}`;
-      const words = `${cause.broken ? doubt : ""}level ${signed(cause.moved, 2)} deviations${since}`;
+      const words = `${cause.broken ? doubt : cause.odd ? "not as the other sensors say; " : ""}level ${signed(cause.moved, 2)} deviations${since}`;
       const name = node("span", cause.sensor.replaceAll("_", " "), "cause");
       name.title = cause.sensor;
       item.append(name, Chart.effect(cause.effect / most, 120), node("span", `${signed(cause.effect, 2)} ${measure}`, "amount"), node("span", words, cause.broken ? "doubted note" : "note"));
