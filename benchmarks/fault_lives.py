@@ -13,6 +13,7 @@ Models are trained once, in build/benchmarks/fault-lives, and used again. Each m
 by fault, so that the work can be done in pieces. Writes build/benchmarks/fault_lives.json.
 
     python benchmarks/fault_lives.py [--steps 400] [--copies 1] [--models FD001-0] [--faults none 'offset 3']
+    python benchmarks/fault_lives.py --windows --faults none 'unseen fault'
     python benchmarks/fault_lives.py --choose --copies 4
 """
 
@@ -86,8 +87,10 @@ DOUBTS = (0.5, 0.45, 0.4, 0.35, 0.3, 0.25)
 FOLDS = 3
 MODELS = (("FD001", 0), ("FD001", 1), ("FD001", 2), ("FD004", 0))
 """Data set, and which third of its training engines is kept out."""
+BASE, WINDOWS = "turbofan-life", "turbofan"
+"""Presets of models of whole lives, and of windows."""
 EXPERIMENT = """title = "{subset}, two in three training engines"
-base = "turbofan-life"
+base = "{base}"
 [data]
 kind = "cmapss"
 subset = "{subset}"
@@ -103,9 +106,14 @@ def kept_out(fleet: Fleet, fold: int) -> set[str]:
     return {fleet.ids[k] for k in np.array_split(order, FOLDS)[fold]}
 
 
-def trained(fleet: Fleet, subset: str, fold: int, steps: int) -> Predictor:
+def place_of(subset: str, fold: int, base: str) -> Path:
+    """The folder of a model."""
+    return PLACE / (f"{subset}-{fold}" if base == BASE else f"{base}-{subset}-{fold}")
+
+
+def trained(fleet: Fleet, subset: str, fold: int, steps: int, base: str = BASE) -> Predictor:
     """The model, trained where it is not there yet. Test engines are kept-out ones cut off at a random moment."""
-    place = PLACE / f"{subset}-{fold}"
+    place = place_of(subset, fold, base)
     bundle = place / "runs" / "fault-lives" / "bundle"
     if not bundle.is_dir():
         folder, others = place / "data" / "cmapss", kept_out(fleet, fold)
@@ -123,7 +131,7 @@ def trained(fleet: Fleet, subset: str, fold: int, steps: int) -> Predictor:
             (folder / file).write_text("\n".join(numbered) + "\n")
         left = (str(len(lines[name]) - cut) for name, cut in cuts.items())
         (folder / f"RUL_{subset}.txt").write_text("\n".join(left) + "\n")
-        (place / "fault-lives.toml").write_text(EXPERIMENT.format(subset=subset))
+        (place / "fault-lives.toml").write_text(EXPERIMENT.format(subset=subset, base=base))
         options = {
             "federation.methods": "['central']",
             "federation.heads": "['exact']",
@@ -314,14 +322,16 @@ def line(fault: str, counts: Counter[str]) -> str:
     )
 
 
-def counts_of(subset: str, fold: int, faults: Sequence[str], steps: int, copies: int) -> dict[str, Counter[str]]:
+def counts_of(
+    subset: str, fold: int, faults: Sequence[str], steps: int, copies: int, base: str = BASE
+) -> dict[str, Counter[str]]:
     """Counts of each fault with one model, written after each."""
     fleet = read_cmapss_train(DATA / f"train_{subset}.txt", subset)
-    predictor, others = trained(fleet, subset, fold, steps), kept_out(fleet, fold)
+    predictor, others = trained(fleet, subset, fold, steps, base), kept_out(fleet, fold)
     engines = [unit for unit in fleet if unit.id not in others]
     lives = [unit for unit in fleet if unit.id in others]
     columns = predictor.recipe.check(fleet.schema, "benchmark")
-    file = PLACE / f"{subset}-{fold}" / "counts.json"
+    file = place_of(subset, fold, base) / "counts.json"
     known: dict[str, dict[str, int]] = json.loads(file.read_text()) if file.is_file() else {}
     for fault in faults:
         if fault == UNSEEN and subset != "FD001":
@@ -377,13 +387,15 @@ def main() -> None:
     models = {f"{subset}-{fold}": (subset, fold) for subset, fold in MODELS}
     parser.add_argument("--models", nargs="+", choices=tuple(models), default=list(models), help="only these")
     parser.add_argument("--choose", action="store_true", help="choose the doubt from which on intervals widen")
+    parser.add_argument("--windows", action="store_true", help="models of windows instead of whole lives")
     options = parser.parse_args()
     if options.choose:
         in_use = sensor_traces.DOUBT
         print(f"chosen: {choose(options.steps, options.copies)}; in use: {in_use}")
         return
     chosen = (HEALTHY, *FAULTS, UNSEEN) if options.faults is None else options.faults
-    parts = {name: counts_of(*models[name], chosen, options.steps, options.copies) for name in options.models}
+    base = WINDOWS if options.windows else BASE
+    parts = {name: counts_of(*models[name], chosen, options.steps, options.copies, base) for name in options.models}
     together = {
         fault: sum((part[fault] for part in parts.values() if fault in part), Counter[str]())
         for fault in (HEALTHY, *FAULTS, UNSEEN)
