@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,20 @@ def test_minutes_become_steps_that_a_resumed_run_keeps(tmp_path: Path) -> None:
     assert steps >= 1
     again = run(experiment(tmp_path, search="2s"), out=tmp_path / "run", workers=1)
     assert again.results.config["search"] == steps
+
+
+def test_a_busy_machine_searches_as_much_as_an_idle_one(tmp_path: Path) -> None:
+    document, tried = experiment(tmp_path, search="2s"), list[Event]()
+
+    def someone_else_works(event: Event) -> None:
+        if isinstance(event, RecipeTried):
+            tried.append(event)
+        elif isinstance(event, EpochDone) and not tried:
+            time.sleep(0.5)
+
+    idle = run(document, out=tmp_path / "idle", workers=1)
+    busy = run(document, out=tmp_path / "busy", workers=1, observers=[someone_else_works])
+    assert busy.results.config["search"] > 0.4 * idle.results.config["search"]
 
 
 def test_every_candidate_is_a_valid_experiment(tmp_path: Path) -> None:

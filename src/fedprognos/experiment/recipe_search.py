@@ -6,8 +6,9 @@ the latter, over all clients together, decides. The best ones then race the expe
 A change wins if it lowers the error of all clients together, and that of at least half of them: each votes with the
 error on its own units kept out. Nothing is chosen on test units.
 
-A budget in minutes becomes a budget in steps: the first candidate shows how long a step takes. That number is kept in
-the run folder, so that a resumed run makes the same choices; an experiment that names it gives the same bytes.
+A budget in minutes becomes a budget in steps: the first candidate shows how much processor time a step takes, so that
+a busy machine searches as much as an idle one, only for longer. That number is kept in the run folder, so that a
+resumed run makes the same choices; an experiment that names it gives the same bytes.
 """
 
 from __future__ import annotations
@@ -242,7 +243,8 @@ def search_recipe(access: LocalClients, notify: Observer) -> tuple[Experiment, S
     began = time.monotonic()
     proposed = race.run(base, first)
     seconds = time.monotonic() - began
-    budget = kept.get("budget_in_steps") or _budget(experiment.search, seconds, race.spent)
+    if_idle = access.workers.seconds_if_idle()
+    budget = kept.get("budget_in_steps") or _budget(experiment.search, if_idle, race.spent)
     write_json(path, {"budget_in_steps": budget})
     race.budget = budget - LATER_TRAININGS * full
     if "budget_in_steps" not in kept:  # a resumed run is answered from memory: it cannot tell how long a step takes

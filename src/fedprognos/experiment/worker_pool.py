@@ -1,8 +1,9 @@
 """Answers of the clients of a simulated federation, by whatever engine runs jobs.
 
-A job is the module's function `_answer`: a client's key and an encoded request in, an encoded reply out. It reads the
-client's data from the store, a folder that the engine's workers see, and writes its progress there. So an engine needs
-nothing but the interface of `concurrent.futures.Executor`, and where a job runs changes no byte.
+A job is the module's function `_answer`: a client's key and an encoded request in, an encoded reply and the processor
+time it took out. It reads the client's data from the store, a folder that the engine's workers see, and writes its
+progress there. So an engine needs nothing but the interface of `concurrent.futures.Executor`, and where a job runs
+changes no byte.
 
 An executor may break as a whole if one process dies. Then a new one takes over and the jobs under way are done again.
 """
@@ -70,6 +71,7 @@ class Workers:
         self._engine = engine
         self._closing = threading.Event()
         self._lock, self._training = threading.Lock(), threading.Lock()
+        self._processor_seconds = dict.fromkeys(fleets, 0.0)
         self._pool: _Pool | None = None
         self._here: dict[str, Client] | None = None
         if engine is None:
@@ -127,8 +129,17 @@ class Workers:
                         where=key,
                         hint="the system may have killed it for want of memory: use fewer workers",
                     )
-                replies[key] = reply
+                if isinstance(reply, tuple):
+                    replies[key], seconds = reply
+                    self._processor_seconds[key] += seconds
+                else:
+                    replies[key] = reply
         return replies
+
+    def seconds_if_idle(self) -> float:
+        """How long all answers so far take on a machine with nothing else to do: processor time side by side."""
+        spent = self._processor_seconds.values()
+        return max(*spent, sum(spent) / (1 if self._engine is None else self._engine.jobs))
 
     def close(self) -> None:
         """Stop the workers and remove their files; who waits for an answer gets an error."""
@@ -153,7 +164,10 @@ class Workers:
                 on_epoch(key, epoch)
 
         with self._training:  # jobs are threads, and torch trains one network at a time in this process
-            return client.respond(request, relay)
+            began = time.thread_time()
+            reply = client.respond(request, relay)
+            self._processor_seconds[key] += time.thread_time() - began
+            return reply
 
     def _current_pool(self) -> _Pool:
         """The executor in use; a new one in place of a broken one."""
@@ -176,8 +190,10 @@ class Workers:
             task.future.cancel()
         return task
 
-    def _reply(self, pool: _Pool, task: _Task, timeout_in_s: float | None) -> bytes | WorkerLostError | None:
-        """The answer, or why there will be none; None where its worker died and the job is to be done again."""
+    def _reply(
+        self, pool: _Pool, task: _Task, timeout_in_s: float | None
+    ) -> tuple[bytes, float] | WorkerLostError | None:
+        """What `_answer` gave, or why it gives none; None where its worker died and the job is to be done again."""
         while True:
             try:
                 reply = task.future.result(timeout=POLL_IN_S)
@@ -220,7 +236,7 @@ class _Task:
     number: int
     key: str
     on_epoch: OnEpoch | None
-    future: Future[bytes]
+    future: Future[tuple[bytes, float]]
     started_at: float | None = None
     error: BaseException | None = None
 
@@ -303,10 +319,12 @@ def _worker(store: str) -> _Worker:
     return _Worker(Path(store))
 
 
-def _answer(store: str, number: int, key: str, request: bytes) -> bytes:
-    """Answer one request for one client, wherever the engine runs jobs."""
+def _answer(store: str, number: int, key: str, request: bytes) -> tuple[bytes, float]:
+    """Answer one request for one client, wherever the engine runs jobs; with the processor seconds it took."""
     worker = _worker(store)
     with worker.training, one_torch_thread():  # torch trains one network at a time in a process
         client = worker.client(key)
         worker.report(number)  # loading the data is not the client's time
-        return client.respond(request, lambda epoch: worker.report(number, asdict(epoch)))
+        began = time.thread_time()
+        reply = client.respond(request, lambda epoch: worker.report(number, asdict(epoch)))
+        return reply, time.thread_time() - began
