@@ -189,3 +189,19 @@ def test_without_federation_or_networks_the_answer_says_so(tmp_path: Path) -> No
 
 def test_the_measure_is_that_of_the_labels(tmp_path: Path) -> None:
     assert " Ah off, alone " in answer(read_run(write_federated_run(tmp_path, task="soh"))[0]).headline
+
+
+def test_what_owners_end_with_leads_where_no_network_was_trained_alone(tmp_path: Path) -> None:
+    """With few cycles floors refuse networks: owners keep linear models, which are the ridge baseline."""
+    folder = write_federated_run(tmp_path, noise={"constant": 60.0, "ridge": 0.5, "fedma": 4.0})
+    path = folder / "results.json"
+    raw = json.loads(path.read_text("utf-8"))
+    baseline = read_run(folder)[0].roles.own_baseline
+    scores = dict.fromkeys(("rmse", "rmse_capped"), 0.0 if baseline is None else 1.001 * baseline.mean("rmse_capped"))
+    model = [r for r in raw["rows"] if r["method"] == "fedma" and r["test_client"] == "all" and r["head"] == "exact"]
+    raw["rows"] += [{**r, "method": "fedma+choice", "head": "choice", **scores} for r in model]
+    path.write_text(json.dumps(raw), "utf-8")
+    found = answer(read_run(folder)[0])
+    assert found.headline.startswith(f"Owners end with {number(scores['rmse_capped'])} cycles off")
+    assert found.beside.startswith("One model for all ")
+    assert not any("baseline does better" in warning for warning in found.warnings)

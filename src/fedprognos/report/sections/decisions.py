@@ -22,7 +22,7 @@ from fedprognos.evaluation import (
     rising,
 )
 from fedprognos.report.method_entries import Entry, drawn
-from fedprognos.report.number_words import number, percent
+from fedprognos.report.number_words import number, percent, plural
 from fedprognos.report.page_elements import Column, Figure, Line, Panel, Section, Table, TableCell, Trace
 from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
@@ -124,9 +124,12 @@ def _lead(run: RunData, rules: Sequence[Maintenance]) -> str:
     if model_rule is None or model_rule.bearable is None:
         return f"No threshold keeps unexpected breaks below {percent(BEARABLE)} here."
     threshold, unused = model_rule.bearable
+    tests = len({(test.test_client, unit) for test in run.trajectories for unit in test.unit_ids})
+    units = plural(tests, "test unit")
+    breaks = f"at most {percent(BEARABLE)} of the {units} break" if BEARABLE * tests >= 1 else f"none of {units} breaks"
     text = (
-        f"If units are maintained when {model_rule.entry.short_label} predicts {threshold:g} {run.measure} or less, at "
-        f"most {percent(BEARABLE)} of them break unexpectedly. Each gives up {number(unused)} {run.measure} of life"
+        f"If units are maintained when {model_rule.entry.short_label} predicts {threshold:g} {run.measure} or less, "
+        f"{breaks} unexpectedly. Each gives up {number(unused)} {run.measure} of life"
     )
     alone = "" if alone_rule is None or alone_rule is model_rule else "; alone no threshold does that"
     if alone and alone_rule is not None and alone_rule.bearable is not None:

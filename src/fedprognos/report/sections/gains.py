@@ -18,7 +18,7 @@ KINDS = {
     "together": "the shared model",
     "adjusted": "the shared model, its bias on own machines removed",
     "personal": "the shared model with a head of its own",
-    "alone": "its own model",
+    "alone": "its own network, its head fitted again",
     "linear": "a linear model of its own",
     "reservoir": "a fixed random network with a head of its own",
 }
@@ -29,7 +29,7 @@ COLUMNS = (
     Column("Ends with"),
     Column("Shared model"),
     Column("Alone"),
-    Column("Gains", "By how much less error the owner has than with its own model."),
+    Column("Gains", "By how much less error the owner has than alone."),
 )
 
 
