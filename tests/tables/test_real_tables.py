@@ -60,6 +60,16 @@ def test_encodings_are_found_out(tmp_path: Path, encoding: str) -> None:
     assert (encoding == "cp1252") == any("cp1252" in note for note in fleet.notes)
 
 
+@pytest.mark.parametrize(
+    ("unit", "name", "encoding"),
+    [("m³h_Größe", "Cœur", "cp1252"), ("zakład", "Łódź", "cp1250"), ("snímač", "Plzeň šest", "cp1250")],
+)
+def test_letters_of_the_east_and_of_the_west(tmp_path: Path, unit: str, name: str, encoding: str) -> None:
+    text = PLAIN.replace("pump", unit).replace("a,", f"{name},")
+    fleet = read_table(written(tmp_path, text, encoding=encoding), Columns(unit=unit, time="hour"))
+    assert fleet.ids == (name, "b")
+
+
 def test_what_is_said_about_a_file_counts(tmp_path: Path) -> None:
     path = written(tmp_path, "pump;hour;heat\na;1;1,234\na;2;2,345\n")
     columns = Columns(unit="pump", time="hour")

@@ -36,6 +36,12 @@ NUMBER = re.compile(r"\s*[+-]?(\d[\d.,' \u00a0\u202f\u2019]*|\.\d+)([eE][+-]?\d+
 """What may be a number, whatever its marks."""
 _SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_IN_BYTES = 1 << 20
+_WINDOWS = ("cp1252", "cp1250")
+"""What Windows programs write in the west of Europe, and from Poland to Hungary."""
+_EASTERN = re.compile(
+    rb"[A-Za-ln-z][\x9f\xa3\xa5\xaf\xb3\xb9\xbf][A-Za-z]|[\x8a\x8d-\x8f\x9a\x9d\x9e][A-Za-z]|[A-Za-z][\x9a\x9d\x9e]"
+)
+"""Bytes of words that are letters in cp1250 (ł, ą, ż, š, ž) and none, or rare ones, in cp1252; `m³h` is no word."""
 _SAMPLE_ROWS = 2000
 _COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?\s*")
@@ -100,7 +106,7 @@ class CsvFormat:
         if self.thousands:
             mark = "spaces" if _as_option(self.thousands) == " " else f"'{self.thousands}'"
             facts += [f"{mark} between thousands"]
-        facts += [f"encoding {self.encoding}"] if self.encoding == "cp1252" else []
+        facts += [f"encoding {self.encoding}"] if self.encoding in _WINDOWS else []
         facts += [f"{lines(self.passed_over)} passed over"] if self.passed_over else []
         return f"read with {', '.join(facts)}" if facts else ""
 
@@ -303,9 +309,10 @@ def _read_sample(path: Path, encoding: str | None) -> tuple[str, str, bool, floa
             except UnicodeDecodeError:
                 if encoding is not None:
                     raise
-                whole, decoder = "cp1252", codecs.getincrementaldecoder("latin-1")()  # what Windows programs write
+                whole = _WINDOWS[1 if _EASTERN.search(block) else 0]
+                decoder = codecs.getincrementaldecoder("latin-1")()
             block = stream.read(_SAMPLE_IN_BYTES)
-    text = codecs.getincrementaldecoder(whole)(errors="replace" if whole == "cp1252" else "strict").decode(sample)
+    text = codecs.getincrementaldecoder(whole)(errors="replace" if whole in _WINDOWS else "strict").decode(sample)
     if len(sample) == _SAMPLE_IN_BYTES:
         text = text[: text.rfind("\n") + 1] or text
     return text, whole, 0 < crlf < lf, len(sample) / max(size, 1)

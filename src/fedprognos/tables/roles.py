@@ -19,6 +19,8 @@ _STAND_INS = (-99.0, -999.0, -999.25, -9999.0, -99999.0, -999999.0)
 _OWNERS = 50
 _STRAIGHT, _SAME_END, _LAST = 0.01, 0.01, 3
 """How far rows are off a straight line and units' ends differ, as shares of a range, over this part of the rows."""
+_STRAIGHT_CLOCK = 1e-3
+"""How far a clock may be off the line, as a share of its range; it may be rounded."""
 _HELD_WITHIN, _HELD_ROWS, _UNITS_WITHIN = 0.01, 0.8, 0.05
 """A column is held at a level: how far rows may be off, how many rows are not, and how far units' levels differ."""
 
@@ -358,6 +360,34 @@ def held_constant(series: pd.Series, units: pd.Series) -> bool:
     held = (series - usual).abs() <= _HELD_WITHIN * usual.abs()
     alike = bool((levels - levels.median()).abs().max() <= _UNITS_WITHIN * abs(levels.median()))
     return alike and bool(held.groupby(units).mean().min() >= _HELD_ROWS)
+
+
+def counts_steadily(series: pd.Series, groups: pd.Series) -> bool:
+    """Whether a column goes up in every row of every group, nearly always by the same step.
+
+    >>> counts_steadily(pd.Series([1, 2, 3, 1, 2]), pd.Series([0, 0, 0, 1, 1]))
+    True
+    >>> counts_steadily(pd.Series([1, 1, 2, 2]), pd.Series([0, 0, 0, 0]))
+    False
+    """
+    steps = series.groupby(groups).diff().dropna()
+    return bool((steps > 0).all() and (steps == steps.median()).mean() > 0.9)
+
+
+def says_time(series: pd.Series, time: pd.Series) -> bool:
+    """Whether a column lies on one straight line over the time in all rows, as hours do where time is in minutes.
+
+    >>> time = pd.Series([1, 2, 3, 1, 2])
+    >>> says_time(2.0 * time + 5, time), says_time(pd.Series([7.0, 9, 11, 8, 10]), time)
+    (True, False)
+    """
+    x, y = time.to_numpy(np.float64), series.to_numpy(np.float64)
+    first, last = int(np.argmin(x)), int(np.argmax(x))
+    reach = float(y.max() - y.min())
+    if x[first] == x[last] or not np.isfinite(reach):
+        return False
+    line = y[first] + (y[last] - y[first]) / (x[last] - x[first]) * (x - x[first])
+    return reach > 0 and bool(np.abs(y - line).max() <= _STRAIGHT_CLOCK * reach)
 
 
 def rises(series: pd.Series, groups: list[pd.Series], strictly: bool = True) -> bool:

@@ -18,7 +18,7 @@ from fedprognos.errors import DataError
 from fedprognos.tables.columns import Columns
 from fedprognos.tables.lives import Lives
 from fedprognos.tables.table import PIECE, Piece, Table, yes_and_no
-from fedprognos.tables.times import SECONDS, find_time_format, seconds_since_1970, time_expression
+from fedprognos.tables.times import ELAPSED, SECONDS, find_time_format, seconds_since_1970, time_expression
 
 LARGEST_WHOLE = 2**53
 """Beyond it a float64 cannot tell whole numbers apart."""
@@ -180,7 +180,7 @@ class RowReader:
             sites = _names(table, owners, columns.site, places)
         times = _times(table, cells["time"], columns.time, form, places, units)
         if form != "number":
-            dates, times = times, times / (self._seconds or 1.0)
+            dates, times = None if form == ELAPSED else times, times / (self._seconds or 1.0)
         lives = None if columns.life is None else _names(table, cells["life"], columns.life, places)
         split = len(self.sensors)
         return Rows(
@@ -250,9 +250,9 @@ def _times(
     seconds = seconds_since_1970(cells, form)
     bad = np.flatnonzero(~np.isfinite(seconds))
     if bad.size:
-        k = int(bad[0])
+        k, kind = int(bad[0]), "time" if form == ELAPSED else "date"
         raise DataError(
-            f"'{table.cell(column, int(places[k]))}' in column '{column}' is not a date",
+            f"'{table.cell(column, int(places[k]))}' in column '{column}' is not a {kind}",
             where=table.at(int(places[k]), units[k]),
             hint="write every time the same way, such as 2024-05-01 13:00:00, or set data.time_format",
         )

@@ -1,4 +1,4 @@
-"""Times of rows: numbers as they stand, dates and epoch times as seconds since 1970.
+"""Times of rows: numbers as they stand, dates and epoch times as seconds since 1970, elapsed times as seconds.
 
 Dates are parsed by pandas, not by DuckDB: its patterns, offsets and fractions of seconds are those of the date columns
 of data frames, and one column costs little.
@@ -23,6 +23,8 @@ EXCEL, _EXCEL_1970 = "excel", 25569
 """Days as Excel counts them, and its number for the first day of 1970."""
 COMPACT = "%Y%m%d"
 """Dates as numbers such as 20240501."""
+ELAPSED, _ELAPSED = "elapsed", r"(\d+ days? )?\d+:[0-5]\d:[0-5]\d(\.\d+)?"
+"""Hours, minutes and seconds that go on past 24 hours, such as 125:30:00."""
 DATES_IN_S = 9.4e8
 """A number above this is a date of these decades, in seconds since 1970."""
 _UNTIL = 4.1e9
@@ -65,7 +67,7 @@ _MEASURES = {word: measure for measure, words in _NAMES.items() for word in word
 
 
 def time_format(series: pd.Series) -> str:
-    """How a column writes times: `number`, one of :data:`EPOCHS`, `iso`, or a pattern such as `%d.%m.%Y %H:%M`.
+    """How a column writes times: `number`, `elapsed`, one of :data:`EPOCHS`, `iso`, or a pattern such as `%d.%m.%Y`.
 
     Raises
     ------
@@ -78,6 +80,8 @@ def time_format(series: pd.Series) -> str:
     ('number', 'iso')
     >>> time_format(pd.Series([1714521600, 1714525200])), time_format(pd.Series(["31.12.2024 23:59"]))
     ('epoch', '%d.%m.%Y %H:%M')
+    >>> time_format(pd.Series(["23:30:00", "125:30:00", "5 days 06:00:00"]))
+    'elapsed'
     """
     if pd.api.types.is_datetime64_any_dtype(series):
         return "iso"
@@ -90,6 +94,8 @@ def time_format(series: pd.Series) -> str:
     texts = series.dropna().astype(str).str.strip()
     if not texts.empty and _parsed(texts, "iso").notna().mean() > 0.5:
         return "iso"
+    if not texts.empty and texts.str.fullmatch(_ELAPSED).all():
+        return ELAPSED
     fitting = [p for p in _PATTERNS if _parsed(texts.iloc[:1], p).notna().all() and _parsed(texts, p).notna().all()]
     if len(fitting) > 1:
         raise ConfigError(
@@ -128,13 +134,18 @@ def time_expression(table: Table, column: str, form: str, clock: str | None) -> 
 
 
 def seconds_since_1970(cells: pd.Series, form: str) -> FloatArray:
-    """Dates as :func:`time_expression` gives them, (rows,); NaN where a text is no date."""
+    """Dates and elapsed times as :func:`time_expression` gives them, (rows,); NaN where a text is none."""
     if form == EXCEL:
         return (cells.to_numpy(np.float64) - _EXCEL_1970) * SECONDS["days"]
     if form in EPOCHS:
         return cells.to_numpy(np.float64) * EPOCHS[form]
     if pd.api.types.is_numeric_dtype(cells):
         return cells.to_numpy(np.float64, na_value=np.nan) / 1e9
+    if form == ELAPSED:
+        texts = cells.astype(str).str.strip()
+        return (
+            pd.to_timedelta(texts.where(texts.str.fullmatch(_ELAPSED)), errors="coerce").dt.total_seconds().to_numpy()
+        )
     dates = _parsed(cells, form)
     seconds = dates.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64) / 1e9
     return np.where(dates.isna(), np.nan, seconds)
