@@ -12,7 +12,7 @@ import pytest
 from fedprognos.errors import ConfigError
 from fedprognos.experiment import Run, config
 from fedprognos.experiment.experiment_run import run
-from fedprognos.experiment.recipe_search import FILE, SearchRecord, Trial, candidates, changed
+from fedprognos.experiment.recipe_search import CHOSEN_FILE, FILE, SearchRecord, Trial, candidates, changed
 from fedprognos.experiment.run_events import EpochDone, Event, RecipeTried
 from fedprognos.files import read_json
 from fedprognos.report import read_run
@@ -82,6 +82,10 @@ def test_a_search_stays_in_its_budget_and_can_be_repeated(
     assert all((a.folder / "results.json").read_bytes() == (b.folder / "results.json").read_bytes()
                for a, b in [tuple(runs)])  # fmt: skip
     assert runs[0].results.config["train"]["steps"] == record.steps
+    frozen = config.load(runs[0].folder / CHOSEN_FILE)[1]
+    assert frozen.search == 0
+    frozen_run = run(runs[0].folder / CHOSEN_FILE, out=tmp_path / "frozen", workers=1)
+    assert frozen_run.results.rows == runs[0].results.rows
 
 
 class KilledError(Exception):

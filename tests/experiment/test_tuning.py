@@ -18,7 +18,6 @@ from fedprognos.experiment import config, tuning
 from fedprognos.experiment.experiment_run import load_fleets, run
 from fedprognos.experiment.run_events import SearchEvent, TrialDone, TrialRound, TrialStarted
 from fedprognos.experiment.scenario import scenarios, training_scenario
-from fedprognos.experiment.tuning import write_best
 from fedprognos.features import windows as window_building
 from fedprognos.files import holding
 from fedprognos.fleet import Unit
@@ -319,5 +318,5 @@ def test_a_stopped_process_leaves_a_search_that_ends_as_if_nothing_had_been(
 def test_every_preset_can_be_written_and_read_again(tmp_path: Path) -> None:
     for name in config.presets():
         _, experiment, base = config.load(name)
-        write_best(tmp_path / f"{name}.toml", experiment, ["remark"], base)
+        config.write(tmp_path / f"{name}.toml", experiment, ["remark"], base)
         assert config.load(tmp_path / f"{name}.toml")[1] == experiment.model_copy(update={"scale": ""})

@@ -7,6 +7,7 @@ Unknown keys are errors with the nearest valid name; every message names section
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -20,7 +21,7 @@ from fedprognos.errors import ConfigError, unknown_name
 from fedprognos.evaluation import EvaluationOptions
 from fedprognos.features import RecipeOptions
 from fedprognos.federation import FederationOptions, federation_options
-from fedprognos.files import parse_toml
+from fedprognos.files import parse_toml, toml_text, write_text
 from fedprognos.fleet import Partition
 from fedprognos.fleet.readers import ReaderOptions, readers
 from fedprognos.networks import ModelOptions, TrainOptions
@@ -251,3 +252,20 @@ def _override(raw: dict[str, Any], text: str) -> None:
         if not isinstance(target, dict):
             raise ConfigError(f"'{key}' is a value, not a section", where=f"--set {text}")
     target[keys[-1]] = parsed
+
+
+def write(path: Path, experiment: Experiment, remarks: Sequence[str], base: Path) -> None:
+    """A complete experiment with remarks at its head; paths of its data are relative to where it lies.
+
+    Parameters
+    ----------
+    base
+        What relative paths in the experiment refer to.
+    """
+    document = experiment.dump()
+    document.pop("scale", None)  # its size is in its values now
+    for key in ("path", "test_path"):
+        if document["data"].get(key) is not None:
+            document["data"][key] = Path(os.path.relpath(base / document["data"][key], path.parent)).as_posix()
+    head = "".join(f"# {line}\n" for line in remarks)
+    write_text(path, f"{head}\n{toml_text(document)}")

@@ -22,7 +22,7 @@ from fedprognos.experiment.conclusion import Published, conclude
 from fedprognos.experiment.engines import Engine, cores, engine_for
 from fedprognos.experiment.job import JobResult
 from fedprognos.experiment.local_clients import LocalClients
-from fedprognos.experiment.recipe_search import search_recipe
+from fedprognos.experiment.recipe_search import CHOSEN_FILE, search_recipe
 from fedprognos.experiment.refit import refitted, with_refit
 from fedprognos.experiment.run_events import EpochDone, Event, JobKey, Notice, Observer, RunStarted, warnings_as_notices
 from fedprognos.experiment.run_folder import JobRecord, RunFolder, folder_name
@@ -151,8 +151,10 @@ def run(
             access = LocalClients(experiment, scenarios_by_name, folder, engine)
             with contextlib.closing(access):
                 if experiment.search:
-                    experiment, _ = search_recipe(access, notify)
+                    experiment, record = search_recipe(access, notify)
                     access.experiment = experiment
+                    frozen = experiment.model_copy(update={"search": 0})
+                    config.write(folder.path / CHOSEN_FILE, frozen, record.remarks(name), base)
                 records, chosen = _scheduled(name, access, notify)
             first = next(iter(scenarios_by_name.values()))
             again = experiment.evaluation.refit and bool(first.whole)

@@ -36,7 +36,8 @@ from fedprognos.federation.strategies import strategies
 from fedprognos.files import read_json, write_json
 from fedprognos.networks import Epoch
 
-FILE = "search.json"
+FILE, CHOSEN_FILE = "search.json", "chosen.toml"
+"""What was tried, and the experiment with what was chosen, without a search: sites of a deployment take it as it is."""
 FIRST_SHARE = 4
 """Candidates first train for this part of the steps."""
 LEAST_GAIN = 0.03
@@ -94,6 +95,14 @@ class SearchRecord:
     chosen: str
     changes: Changes
     steps: int
+
+    def remarks(self, name: str) -> list[str]:
+        """What the file of the chosen experiment says at its head."""
+        tried = len({trial.label for trial in self.trials})
+        return [
+            f"{name} with the recipe that a search chose: {self.chosen}, {self.steps} steps.",
+            f"{tried} recipes were tried on training units kept out; no test unit took part.",
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "trials": [vars(trial) for trial in self.trials]}

@@ -14,7 +14,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -57,7 +56,7 @@ from fedprognos.experiment.worker_pool import OnEpoch
 from fedprognos.federation import MessageCohort, common_recipe, judged_rounds
 from fedprognos.federation.exchanges import Failure
 from fedprognos.federation.strategies import strategies
-from fedprognos.files import holding, toml_text, write_text
+from fedprognos.files import holding, write_text
 from fedprognos.fleet import Fleet, Schema
 from fedprognos.networks import Epoch, one_torch_thread
 from fedprognos.privacy import stream
@@ -500,25 +499,8 @@ def _write_files(folder: Path, question: _Question, finished: list[Trial]) -> No
             f"Trial {best.number}: {question.goal}, mean of {question.seeds} training(s): {best.error:.6g}",
             "This was measured on what training keeps out, labels capped; no test unit took part in it.",
         ]
-        write_best(folder / BEST_FILE, applied(question.experiment, best.values), remarks, question.base)
+        config.write(folder / BEST_FILE, applied(question.experiment, best.values), remarks, question.base)
     _write_trials(folder / TRIALS_FILE, finished, question.space)
-
-
-def write_best(path: Path, experiment: config.Experiment, remarks: list[str], base: Path) -> None:
-    """A complete experiment with remarks at its head; paths of its data are relative to where it lies.
-
-    Parameters
-    ----------
-    base
-        What relative paths in the experiment refer to.
-    """
-    document = experiment.dump()
-    document.pop("scale", None)  # its size is in its values now
-    for key in ("path", "test_path"):
-        if document["data"].get(key) is not None:
-            document["data"][key] = Path(os.path.relpath(base / document["data"][key], path.parent)).as_posix()
-    head = "".join(f"# {line}\n" for line in remarks)
-    write_text(path, f"{head}\n{toml_text(document)}")
 
 
 def _write_trials(path: Path, trials: list[Trial], space: Space) -> None:

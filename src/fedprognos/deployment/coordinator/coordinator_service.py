@@ -270,7 +270,10 @@ def deployable(experiment: Experiment, tell: Tell) -> Experiment:
         tell(f"left out, because it needs the data in one place: {', '.join(left_out)}")
     # The results must not claim what sites are not asked for: no step of a contract searches.
     if experiment.search:
-        tell("search is left out: the sites train with the recipe as it is written")
+        tell(
+            "search is left out: the sites train with the recipe as it is written. `fedprognos run` on one machine"
+            " searches, and writes what it chose into chosen.toml of its run folder: deploy that file"
+        )
     federation = experiment.federation.model_copy(update={"methods": methods})
     evaluation = experiment.evaluation.model_copy(update={"baselines": (), "best_on_test": False})
     return experiment.model_copy(update={"federation": federation, "evaluation": evaluation, "search": 0})

@@ -12,6 +12,10 @@ from fedprognos.report.run_data import RunData
 from fedprognos.report.sections import ReportSection, sections
 
 FILE = "search.json"
+DEPLOY = (
+    "Sites of a deployment do not search. The experiment with this choice is chosen.toml in the folder of the run: "
+    "fedprognos deploy run chosen.toml."
+)
 COLUMNS = (
     Column("Steps", "Training steps of each client."),
     Column("Error", "On training units that clients kept out, labels capped. No test unit is among them."),
@@ -28,7 +32,7 @@ def build(run: RunData) -> Section:
         f"The budget was {whole(record['budget_in_steps'])} training steps of all clients together, this run included."
     )
     table = Table(f"Every recipe that was tried, {run.measured}. {spent}", "Recipe", COLUMNS, lines)
-    return Section("How the recipe was found", _lead(record), tables=[table], folded=True)
+    return Section("How the recipe was found", _lead(record), words=[DEPLOY], tables=[table], folded=True)
 
 
 def _lead(record: Mapping[str, Any]) -> str:
