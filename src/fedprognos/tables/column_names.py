@@ -18,7 +18,8 @@ _NAMES = {
     "cycle": "cycle cycles discharge charge zyklus zyklen entladung decharge ciclo ciclos descarga "
     "cykl cykle cicli cyclus rozladowanie scarica",
     "site": "site plant factory location client owner customer region operator airline company depot farm line "
-    "werk standort kunde betreiber betrieb firma eigentuemer besitzer halter usine proprietaire exploitant atelier "
+    "fab tenant branch werk standort kunde betreiber betrieb firma eigentuemer besitzer halter usine proprietaire "
+    "exploitant atelier "
     "entreprise planta fabrica sitio cliente propietario empresa "
     "zaklad fabryka klient wlasciciel oddzial stabilimento fabbrica impianto proprietario fabriek vestiging klant",
     "life": "life lifetime run repair repairs overhaul installation leben vie vida",

@@ -13,7 +13,7 @@ from fedprognos.tables.columns import Columns
 from fedprognos.tables.cycle_rules import READ_SHARE, broken_off, end_of_life, fall_of_cycle
 from fedprognos.tables.roles import begins_when_new
 from fedprognos.tables.table import yes_and_no
-from fedprognos.tables.times import SECONDS
+from fedprognos.tables.times import ELAPSED, SECONDS
 
 _NEARLY_FALLS = 0.05
 """Largest mean distance of a sensor from its lowest value so far, as a share of its fall."""
@@ -76,13 +76,16 @@ def measure_lengths(frame: pd.DataFrame, columns: Columns, machines: pd.Series, 
         flags = pd.Series(yes_and_no(frame[columns.failed])[0], index=frame.index)
         failed = flags[lives.index].groupby(lives).any()
         spans = spans[failed] if failed.any() else spans
-    from_first = columns.time_format is not None or columns.life is not None or columns.new_life == "failed"
+    dated = columns.time_format not in (None, ELAPSED)
+    # A clock that runs on from unit to unit, or down to the end, says nothing of a unit's age.
+    runs_on = not 0 <= spans["min"].median() <= 2 * (spans["max"] - spans["min"]).median()
+    from_first = dated or runs_on or columns.life is not None or columns.new_life == "failed"
     lifespans = spans["max"] - spans["min"] if from_first else spans["max"]
     return Lengths(
         median_rows,
         median_life=float(lifespans.median() / scale),
         short_life=float(lifespans.quantile(0.1) / scale),
-        from_new=columns.time_format is None and begins_when_new(time, lives),
+        from_new=not dated and begins_when_new(time, lives),
     )
 
 

@@ -50,6 +50,8 @@ WHY_LEFT_OUT = {
     "answer": "they tell the end of life",
     "held": "held at one level in every cycle",
     "blank": "mostly blank",
+    "absent": "not in every file",
+    "clock": "they say the time in another way",
     "constant": "always the same",
     "counter": "they number the rows",
     "constant_in_condition": "the same in all rows of an operating condition",
@@ -149,6 +151,8 @@ class _RoleSearch:
         How dates are written in each column of dates.
     date_and_clock
         A column of dates and one of times of day that were made one, called as the dates are.
+    absent
+        Columns that some file lacks, and which.
     files : (rows,)
         Number of the file, or of the sheet.
     numeric, complete
@@ -160,8 +164,10 @@ class _RoleSearch:
         named = [v for k, v in given.items() if k in ("unit", "time", "site", "failed", "target") and v]
         rows.tables[0].require([*named, *(given.get("sensors") or ())])
         self.files = pd.Series(rows.table_of, index=rows.frame.index)
+        lacking = {c: t.path for t in rows.tables for c in rows.frame.columns if c not in t.names}
+        self.absent = [f"{c} (not in {'' if p is None else p.name})" for c, p in lacking.items()]
         self.date_and_clock = _date_and_clock(rows.frame)
-        frame = rows.frame.copy(deep=False)
+        frame = rows.frame.drop(columns=[c for c in lacking if c not in (*named, *(given.get("sensors") or ()))])
         if self.date_and_clock is not None:
             date, clock = self.date_and_clock
             day = frame[date]
@@ -281,7 +287,7 @@ class _RoleSearch:
 
     def _machines_at_sites(self, names: pd.Series) -> pd.Series:
         """The machine of every row, where plants may all count from 1: then time only rises within a site."""
-        called = [c for c in by_name(self.names, "site") if rank(c, "site") is not None]
+        called = [c for c in by_name(self.names, "site") if rank(c, "site") is not None or self._in_blocks(c)]
         for site in [self.given["site"]] if self.given.get("site") else called:
             values = self.frame[site]
             if roles.constant_within(values, names) or values.isna().any():
@@ -290,12 +296,21 @@ class _RoleSearch:
             time = next(roles.time_order(self.frame, roles.without(self.complete, site), [within]), None)
             if time is None or not roles.nearly_rises(self.frame[time], [within]):
                 continue
+            if roles.counts_steadily(self.frame[time], names):  # whoever works on a machine changes; its clock goes on
+                continue
             first = self.frame[time].groupby([names, values], sort=False).first()
             last = self.frame[time].groupby([names, values], sort=False).last()
             # A machine that was moved goes on at the next site, later than it ended at the one before.
             if (first <= last.groupby(level=0).shift()).groupby(level=0).any().any():
                 return within
         return names
+
+    def _in_blocks(self, column: str) -> bool:
+        """Whether a column of names has all rows of a name one after the other, as files of owners put together do."""
+        cells = self.frame[column]
+        if column in self.numeric or column in self.forms or cells.isna().any():
+            return False
+        return 2 <= cells.nunique() == int((cells != cells.shift()).sum()) <= roles.MOST_OWNERS
 
     def _owners(
         self, site: str | None, machines: pd.Series, unit_names: Sequence[str]
@@ -325,6 +340,7 @@ class _RoleSearch:
         def fits(column: str) -> bool:
             series = self.frame[column]
             counts = roles.rises(series, [groups], strictly=False) and (series == series.round()).all()
+            counts = counts and series.groupby([groups, series]).size().median() > 1  # a life of one row is none
             return bool(counts and 2 <= series.nunique() <= max(2, len(series) // 10))
 
         return pick([c for c in free if c in self.complete], "life", fits, named=True)
@@ -437,8 +453,10 @@ class _RoleSearch:
             return None
 
         def counts_down(column: str) -> bool:
-            share = column in self.complete and roles.is_share_of_life(self.frame[column], self.frame[time], lives)
-            return not share
+            cells = self.frame[column]
+            if column in self.complete:
+                return not roles.is_share_of_life(cells, self.frame[time], lives)
+            return bool(pd.to_numeric(cells, errors="coerce").notna().any())  # else classes, such as red and green
 
         numbers_first = sorted(columns, key=lambda c: c not in self.numeric)
         return self._given_or("target", lambda: pick(numbers_first, "rul", counts_down, named=True))
@@ -504,7 +522,7 @@ class _RoleSearch:
         frame, health, chosen = self.frame, columns.health, self.given.get("sensors")
         taken = (columns.life, columns.time, columns.cycle, columns.target, *self.forms)
         left = roles.without([c for c in free if c in self.numeric], *taken)
-        left_out = {"text": [c for c in free if c not in (*self.numeric, columns.target)]}
+        left_out = {"text": [c for c in free if c not in (*self.numeric, columns.target)], "absent": self.absent}
 
         def leave_out(reason: str, unfit: Sequence[str]) -> None:
             nonlocal left
@@ -524,6 +542,10 @@ class _RoleSearch:
         left_out["blank"] = [f"{c} ({gaps[c]})" for c in sparse]
         leave_out("constant", [c for c in left if roles.is_constant(frame[c])])
         leave_out("counter", [c for c in left if self._numbers_rows(c)])
+        time = frame[columns.time]
+        clocks = [c for c in left if c != health and c in self.complete and roles.says_time(frame[c], time)]
+        if columns.task != "soh" and not chosen and len(clocks) < len(left):
+            leave_out("clock", clocks)
         conditions = roles.setting_columns(frame, roles.without(left, health), machines, columns.task)
         if conditions:
             keys = roles.conditions(frame, conditions)

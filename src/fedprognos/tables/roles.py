@@ -16,7 +16,9 @@ from fedprognos.tables.value_rules import at_level, decimals_of_levels
 _NUMBERS, MOST_STRAYS = 0.8, 20
 """Share of numbers in a sensor's column, and most different texts among them."""
 _STAND_INS = (-99.0, -999.0, -999.25, -9999.0, -99999.0, -999999.0)
-_OWNERS = 50
+MOST_OWNERS = 50
+_MOST_UNNAMED, _MOST_SOLD = 0.05, 0.2
+"""Largest shares of rows without a machine, and of machines with several owners."""
 _STRAIGHT, _SAME_END, _LAST = 0.01, 0.01, 3
 """How far rows are off a straight line and units' ends differ, as shares of a range, over this part of the rows."""
 _STRAIGHT_CLOCK = 1e-3
@@ -44,6 +46,7 @@ def unit_column(
     """The column within whose groups something counts upwards; None where it does so through every file.
 
     A column that is the same in all rows of several files is whose they are, not which machine, unless it is called so.
+    One that is called so may be blank in a few rows; the reader then says in which.
     """
     times = by_name(numbers, "time")
     whole = [pd.Series(0, index=frame.index)]
@@ -61,9 +64,13 @@ def unit_column(
 
     may_name = [str(c) for c in frame.columns if c not in dates and _may_name(frame[c])]
     names = [c for c in may_name if _repeats(frame[c])]
-    named = next((c for c in by_name(names, "unit") if rank(c, "unit") is not None and counts(c)), None)
-    if named is not None:
-        return named
+    for column in by_name(may_name, "unit"):
+        blank = frame[column].isna()
+        if rank(column, "unit") is None or blank.mean() > _MOST_UNNAMED:
+            continue
+        rest = frame[~blank] if blank.any() else frame
+        if _repeats(rest[column]) and any(c != column and nearly_rises(rest[c], [rest[column]]) for c in times):
+            return column
     through = [c for c in numbers if rises(frame[c], whole, strictly=False) and frame[c].nunique() > 2]
     if any(not numbers_machines(c) for c in through):
         return None
@@ -99,7 +106,8 @@ def _changes(series: pd.Series) -> bool:
 
 def _may_name(series: pd.Series) -> bool:
     """Whether a column's values may be names: texts, or numbers that are whole, as 1.0 is."""
-    return not pd.api.types.is_float_dtype(series) or bool((series == series.round()).all())
+    values = series.dropna()
+    return not pd.api.types.is_float_dtype(series) or bool((values == values.round()).all())
 
 
 def failed_column(frame: pd.DataFrame, columns: Sequence[str]) -> str | None:
@@ -250,28 +258,31 @@ def owner_columns(frame: pd.DataFrame, columns: Sequence[str], numeric: Sequence
     """Columns that may say who owns a unit, the likeliest first: constant within units, with a few values.
 
     Names come before numbers, which must be whole: they may be owners, or what a unit is rated at. Names that are
-    called owners may be blank in some rows; the reader then says in which.
+    called owners may be blank in some rows, and a few units may have been sold; the reader then says which.
     """
     candidates = []
     for column in by_name(columns, "site"):
         series, named = frame[column].dropna(), rank(column, "site") is not None
         if len(series) < len(units) and not (named and column not in numeric and len(series) >= len(units) / 2):
             continue
-        if not (named or column not in numeric or (series == series.round()).all()):
+        if column in numeric and not (series == series.round()).all():
             continue
         if column not in numeric:
             codes, names = pd.factorize(series)
             series = pd.Series(pd.factorize(pd.Series(names).map(folded))[0][codes], index=series.index)
         few = 2 if len(series) < len(units) else 1
-        several = (named and series.nunique() >= few) or 2 <= series.nunique() <= min(_OWNERS, units.nunique() - 1)
-        if several and constant_within(series, units[series.index]):
+        several = (named and series.nunique() >= few) or 2 <= series.nunique() <= min(MOST_OWNERS, units.nunique() - 1)
+        owners = series.groupby(units[series.index]).nunique()
+        sold = named and column not in numeric and (owners > 1).mean() <= _MOST_SOLD
+        if several and (sold or (owners <= 1).all()):
             candidates.append(column)
     own_name = frame[candidates].nunique() == units.nunique()  # one owner a unit: more likely another name of the unit
-    blank = frame[candidates].isna().any()
+    blank, same = frame[candidates].isna().any(), frame[candidates].nunique() == 1
 
-    def unlikeliness(column: str) -> tuple[bool, bool, bool, bool]:
+    def unlikeliness(column: str) -> tuple[bool, bool, bool, bool, bool]:
         unnamed = rank(column, "site") is None
-        return column in numeric and unnamed, own_name[column], unnamed, blank[column]
+        # One owner of all is more likely what a constant sensor is called.
+        return same[column], column in numeric and unnamed, own_name[column], unnamed, blank[column]
 
     return sorted(candidates, key=unlikeliness)
 
@@ -297,7 +308,7 @@ def name_separator(units: Sequence[str]) -> str | None:
     """
     for mark in "-_/:. ":
         owned = Counter(unit.split(mark)[0] for unit in units if mark in unit)
-        if owned.total() == len(units) and 2 <= len(owned) <= _OWNERS and min(owned.values()) > 1:
+        if owned.total() == len(units) and 2 <= len(owned) <= MOST_OWNERS and min(owned.values()) > 1:
             return mark
     return None
 
