@@ -306,9 +306,12 @@ class _RoleSearch:
         return names
 
     def _in_blocks(self, column: str) -> bool:
-        """Whether a column of names has all rows of a name one after the other, as files of owners put together do."""
+        """Whether a column of names has all rows of a name one after the other, as files of owners put together do.
+
+        With one sensor the names may be those of sensors, in a table with a row a sensor.
+        """
         cells = self.frame[column]
-        if column in self.numeric or column in self.forms or cells.isna().any():
+        if column in self.numeric or column in self.forms or cells.isna().any() or len(self.numeric) <= 3:
             return False
         return 2 <= cells.nunique() == int((cells != cells.shift()).sum()) <= roles.MOST_OWNERS
 
