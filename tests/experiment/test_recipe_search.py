@@ -156,6 +156,13 @@ def test_minutes_become_steps_that_a_resumed_run_keeps(tmp_path: Path) -> None:
     assert again.results.config["search"] == steps
 
 
+def test_a_budget_that_tries_nothing_says_so(tmp_path: Path) -> None:
+    finished = run(experiment(tmp_path, search=1), out=tmp_path / "run", workers=1)
+    record = SearchRecord.from_dict(read_json(finished.folder / FILE))
+    assert {trial.label for trial in record.trials} == {"as proposed"}
+    assert "--budget" in sections["search"].build(read_run(finished.folder)[0]).lead
+
+
 def test_a_busy_machine_searches_as_much_as_an_idle_one(tmp_path: Path) -> None:
     document, tried = experiment(tmp_path, search="2s"), list[Event]()
 

@@ -343,8 +343,8 @@ class _RoleSearch:
         def fits(column: str) -> bool:
             series = self.frame[column]
             counts = roles.rises(series, [groups], strictly=False) and (series == series.round()).all()
-            counts = counts and series.groupby([groups, series]).size().median() > 1  # a life of one row is none
-            return bool(counts and 2 <= series.nunique() <= max(2, len(series) // 10))
+            several = series.groupby([groups, series]).size().median() > 1  # a life of one row is none
+            return bool(counts and several and 2 <= series.nunique() <= max(2, len(series) // 10))
 
         return pick([c for c in free if c in self.complete], "life", fits, named=True)
 

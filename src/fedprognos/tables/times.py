@@ -143,9 +143,8 @@ def seconds_since_1970(cells: pd.Series, form: str) -> FloatArray:
         return cells.to_numpy(np.float64, na_value=np.nan) / 1e9
     if form == ELAPSED:
         texts = cells.astype(str).str.strip()
-        return (
-            pd.to_timedelta(texts.where(texts.str.fullmatch(_ELAPSED)), errors="coerce").dt.total_seconds().to_numpy()
-        )
+        elapsed = pd.to_timedelta(texts.where(texts.str.fullmatch(_ELAPSED)), errors="coerce")
+        return np.asarray(elapsed.dt.total_seconds(), dtype=np.float64)
     dates = _parsed(cells, form)
     seconds = dates.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64) / 1e9
     return np.where(dates.isna(), np.nan, seconds)

@@ -40,6 +40,8 @@ def _lead(record: Mapping[str, Any]) -> str:
     chosen = [t for t in record["trials"] if t["label"] == record["chosen"] and t["steps"] == record["steps"]]
     proposed = [t for t in record["trials"] if t["label"] == record["trials"][0]["label"]]
     tried = plural(len({t["label"] for t in record["trials"]}), "recipe")
+    if len({t["label"] for t in record["trials"]}) == 1:
+        return "The time was too short to try another recipe than the one proposed. Give more: --budget."
     before = max(proposed, key=lambda t: t["steps"] if t["steps"] <= record["steps"] else 0)["error"]
     if not chosen or chosen[0] in proposed or not before or not chosen[0]["error"]:
         return f"{tried} tried on units kept out; none was clearly better than the one proposed."
