@@ -25,8 +25,9 @@ from fedprognos.networks.spec import NetworkSpec
 LIMIT = 3.0
 """Least distance beyond which a state is novel."""
 LIMIT_FACTOR = 1.25
-"""Times the largest distance of training, beyond which a state is novel. Windows of kept-out engines of FD001 went up
-to 1.1 times as far as those of training, of the unseen fault of `benchmarks/fault_lives.py` more than twice as far."""
+"""Times the largest distance of training, beyond which a state is novel. Windows of kept-out engines went up to 1.1
+times as far as those of training, of an unseen fault (`benchmarks/fault_lives.py`) more than twice as far. The factor
+was set on these engines of FD001 and FD004."""
 NOVEL_ROWS = 5
 """A state that is carried on is novel when it is so after so many rows in a row: one odd row moves it for a moment."""
 DISTANCE_EDGES = tuple(2 ** (k / 4) for k in range(25))
