@@ -30,7 +30,7 @@ def test_a_round_of_fedma_asks_a_site_twice_a_layer_and_once_more(tmp_path: Path
     run = SmallRun(tmp_path, FEDMA)
     run.perform()
     rounds, layers = 2, 3  # two recurrent ones and the head
-    other = 4  # joining, moments, scores, delivery
+    other = 6  # joining, moments, scores, sums of features and their distances, delivery
     for name in NAMES:
         asked = sum(site == name for site, _ in run.mailbox.steps) - other
         assert asked == rounds * (2 * layers + 1)  # each layer is trained and screened, then all is evaluated
