@@ -97,21 +97,21 @@ def test_rows_in_flight_while_the_disk_is_full_come_again_after_a_kill(tmp_path:
     health: dict[str, Any] = {}
     log = tmp_path / f"watch-{port}.log"
 
-    def full() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
-
     async def story() -> None:
         client = await publisher(port)
         await client.subscribe("fleet/+/health", qos=1)
         listening = asyncio.create_task(told(client, health))
-        with watching(bundle, port, state, preexec_fn=full) as child:
+        with watching(bundle, port, state) as child:
             await subscribed(log)
             sender = await publisher(port)
-            await send_all(sender)
+            sending = asyncio.create_task(send_all(sender))
+            await until(lambda: len(health) == len(FLEET), 60)
+            largest = max(file.stat().st_size for file in state.iterdir())
+            resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (largest, largest))  # from now on the disk is full
+            await sending
             await until(lambda: "nothing of this batch was stored" in log.read_text(), 60)
             child.send_signal(signal.SIGKILL)
             child.wait(20)
-        assert health
         with watching(bundle, port, state):
             last = {unit.id: float(unit.time[-1]) for unit in FLEET}
             await until(lambda: {unit: h["position"] for unit, h in health.items()} == last, 60)
