@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,23 @@ def test_places_that_no_clients_have_are_refused(tmp_path: Path) -> None:
     for wrong in (-told.clients, 0 * told.clients, told.clients[:-1], told.clients * 10**9):  # type: ignore[union-attr]
         with pytest.raises(MessageError):
             exchange.check(asked, type(told)(wrong), 1000)
+
+
+@pytest.mark.parametrize("wrong", ["no machines", "negative variance", "no covariance", "two halves"])
+def test_sums_of_levels_that_no_recipe_can_hold_are_refused(tmp_path: Path, wrong: str) -> None:
+    """Under masks one member can make the total whatever it likes: it must not end the run of all."""
+    exchange, request = exchanges["RangesRequest"], RangesRequest(plan_of().recipe)
+    good = owners(tmp_path, masked=False).members["a"].answer(request)
+    levels = good.levels
+    changes: dict[str, dict[str, Any]] = {
+        "no machines": {"units": 0},
+        "negative variance": {"S": np.outer(levels.s, levels.s) / levels.n - 0.005 * levels.n * np.eye(len(levels.s))},
+        "no covariance": {"S": levels.S + 500.0 * levels.n * (1 - np.eye(len(levels.s)))},
+        "two halves": {"S": np.triu(levels.S)},
+    }
+    exchange.check(request, good, 1000)
+    with pytest.raises(MessageError):
+        exchange.check(request, replace(good, levels=replace(levels, **changes[wrong])), 1000)
 
 
 @pytest.mark.parametrize("history", ["window", "life"])

@@ -51,6 +51,8 @@ BOUNDS: dict[str, tuple[FloatArray, bool]] = {
 }
 """What each bound of a sensor may be, and whether the widest is the largest."""
 MOST_CLIENTS = 100_000
+FOUR_DIGITS = 1e-3
+"""Share of the variances by which rounding a covariance to four digits moves its eigenvalues at most, doubled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,9 +164,14 @@ def merged(recipe: Recipe, total: RangesReply) -> SensorRanges:
 
 
 def _joint(levels: LevelSums, most: tuple[float, ...]) -> JointLevels:
-    mean = levels.s / levels.n
-    covariance = levels.S / levels.n - np.outer(mean, mean)
-    return JointLevels.from_moments(levels.n, levels.units, mean, covariance, most)
+    covariance = _covariance(levels)
+    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), 0.0))  # rounding may go below
+    return JointLevels.from_moments(levels.n, levels.units, levels.s / levels.n, covariance, most)
+
+
+def _covariance(levels: LevelSums) -> FloatArray:
+    n = max(levels.n, 1)
+    return np.asarray(levels.S / n - np.outer(levels.s / n, levels.s / n))
 
 
 def cost(request: RangesRequest, fleet: Fleet) -> Cost:
@@ -201,14 +208,16 @@ def _check_places(places: Places, shape: tuple[int, ...]) -> None:
 def _check_levels(levels: LevelSums, width: int) -> None:
     if levels.s.shape != (width,) or levels.S.shape != (width, width):
         raise MessageError(f"sent sums of levels of {levels.s.shape} and {levels.S.shape} sensors instead of {width}")
-    if not 0 <= levels.units <= levels.n <= MOST_ROWS:
-        raise MessageError("sent sums of levels of more machines than rows")
+    if not min(levels.n, 1) <= levels.units <= levels.n <= MOST_ROWS:
+        raise MessageError("sent sums of levels of no machines, or of more machines than rows")
     room = levels.n * 1e-2 + 1e-6
     if not np.isfinite(levels.S).all() or (np.abs(levels.s) > levels.n * FAR + room).any():
         raise MessageError("sent sums of levels that no sensor has")
-    spread = np.diag(levels.S) - np.square(levels.s) / max(levels.n, 1)
-    if (spread < -room).any() or (np.diag(levels.S) > levels.n * FAR**2 * 1.1 + room).any():
+    if (np.diag(levels.S) > levels.n * FAR**2 * 1.1 + room).any() or (np.abs(levels.S - levels.S.T) > room).any():
         raise MessageError("sent sums of levels that no sensor has")
+    covariance = _covariance(levels)
+    if np.linalg.eigvalsh(covariance).min() < -FOUR_DIGITS * max(float(np.trace(covariance)), 0.0) - 1e-6:
+        raise MessageError("sent sums of levels that no sensors have together")
 
 
 def template(request: RangesRequest) -> RangesReply:
