@@ -20,6 +20,7 @@ from fedprognos.deployment.steps.replay import StepRefusedError
 from fedprognos.experiment import config
 from fedprognos.federation.client import Client, ClientOfAllUnits
 from fedprognos.federation.client_folder import ClientFolder
+from fedprognos.federation.exchanges.distances import DistanceRequest
 from fedprognos.federation.exchanges.evaluate import EvaluateReply, EvaluateRequest
 from fedprognos.federation.exchanges.outputs import OutputsRequest
 from fedprognos.federation.exchanges.site_messages import ContractRequest, DeliverRequest
@@ -69,20 +70,35 @@ def test_outputs_of_too_few_new_units_are_those_of_the_training_units(tmp_path: 
     assert many.layers[0].n > clients(tmp_path, 8)[0].answer(request).layers[0].n
 
 
-def test_a_value_that_only_one_new_machine_has_does_not_leave_with_the_others(tmp_path: Path) -> None:
+def flagged_fleet(flag: float) -> Fleet:
     """In all units the flag is on in many rows, so that it tells nothing; among the new ones it is one machine's."""
     units = [
-        replace(unit, sensors=np.column_stack([unit.sensors[:, 0], np.full(unit.rows, float(k < 10 or k == 23))]))
-        for k, unit in enumerate(FLEET)
+        replace(unit, sensors=np.column_stack([unit.sensors[:, 0], np.full(unit.rows, on)]))
+        for unit, on in zip(FLEET, (flag if k == 23 else float(k < 10) for k in range(len(FLEET))), strict=True)
     ]
     schema = replace(FLEET.schema, sensors=(FLEET.schema.sensors[0], "flag"))
-    flagged = replace(FLEET, units=tuple(units), schema=schema)
+    return replace(FLEET, units=tuple(units), schema=schema)
+
+
+def test_a_value_that_only_one_new_machine_has_does_not_leave_with_the_others(tmp_path: Path) -> None:
+    flagged = flagged_fleet(1.0)
     recipe = recipe_of(flagged, window=8, cap=40, stride=1)
     network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(), direct=1), 1)
     request = EvaluateRequest(recipe, network, 1, 0.0, statistics=True)
     trained, everything = clients(tmp_path, 8, flagged)
     before, after = trained.answer(request).fit, everything.answer(request).fit
     assert np.array_equal(before.hh, after.hh)
+
+
+def test_how_far_one_new_machine_goes_does_not_leave_where_its_sums_do_not(tmp_path: Path) -> None:
+    """The limit of novelty is set by the machines that the sums are about."""
+    flagged = flagged_fleet(9.0)
+    recipe = recipe_of(flagged, window=8, cap=40, stride=1)
+    network = Network.seeded(NetworkSpec(inputs=recipe.channels, widths=(), direct=1), 1)
+    trained, everything = clients(tmp_path, 8, flagged)
+    sums = trained.answer(EvaluateRequest(recipe, network, 1, 0.0, statistics=True)).fit
+    before, after = (client.answer(DistanceRequest(recipe, network, 1, sums)) for client in (trained, everything))
+    assert np.array_equal(before.clients, after.clients)
 
 
 def test_nobody_trains_on_more_test_points_than_it_declared_for_training(tmp_path: Path) -> None:
