@@ -90,6 +90,19 @@ def test_a_recipe_that_does_not_fit_the_network_is_refused(tmp_path: Path) -> No
         Bundle.load(tmp_path / "b")
 
 
+@pytest.mark.parametrize(("rows", "columns", "named"), [(9, 9, "9 features"), (2, 3, "whitening")])
+def test_a_novelty_that_does_not_fit_the_network_is_refused(
+    tmp_path: Path, rows: int, columns: int, named: str
+) -> None:
+    bundle().save(tmp_path / "b")
+    document = json.loads((tmp_path / "b" / "bundle.json").read_text())
+    document["novelty"] = {"mean": [0.0] * rows, "whitening": [[0.0] * columns] * rows, "limit": 3.0}
+    document["digest"] = _digest({key: value for key, value in document.items() if key != "digest"})
+    (tmp_path / "b" / "bundle.json").write_text(json.dumps(document))
+    with refuses(BundleError, named):
+        Bundle.load(tmp_path / "b")
+
+
 def test_one_flipped_bit_anywhere_in_the_weights_is_noticed(tmp_path: Path) -> None:
     folder = bundle().save(tmp_path / "b")
     whole = (folder / "weights.safetensors").read_bytes()

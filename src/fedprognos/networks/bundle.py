@@ -28,7 +28,7 @@ from fedprognos.files import read_json, replacing
 from fedprognos.fleet import Fleet
 from fedprognos.networks.calibration import Calibration, calibration_of_head
 from fedprognos.networks.network import Network
-from fedprognos.networks.novelty import Novelty
+from fedprognos.networks.novelty import Novelty, features_of_novelty
 from fedprognos.networks.spec import NetworkSpec
 from fedprognos.networks.trust import Trust, keep_signatures, model_text
 from fedprognos.tables import TableLayout
@@ -156,6 +156,9 @@ class Bundle:
         network = Network(spec, weights).check(str(folder))
         if spec.inputs != recipe.channels:
             what = f"its network takes {spec.inputs} columns, its recipe gives {recipe.channels}"
+            raise BundleError(what, where=str(folder), hint="get the bundle again")
+        if novelty is not None and len(novelty.mean) > features_of_novelty(spec):
+            what = f"its novelty is of {len(novelty.mean)} features, its network has {features_of_novelty(spec)}"
             raise BundleError(what, where=str(folder), hint="get the bundle again")
         return Bundle(
             recipe, network, document["provenance"], document["metrics"], calibration, table, novelty, signed_by

@@ -10,11 +10,11 @@ the state off the paths that training took, long before the head says anything u
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedprognos.arrays import FloatArray
 from fedprognos.features import WindowSet
@@ -64,6 +64,12 @@ class Novelty(BaseModel):
     mean: tuple[Finite, ...]
     whitening: tuple[tuple[Finite, ...], ...]
     limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] = LIMIT
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        if any(len(rows) != len(self.mean) for rows in (self.whitening, *self.whitening)):
+            raise ValueError("a whitening has a row and a column for every feature")
+        return self
 
     def usable(self, life: bool) -> Novelty | None:
         """The measure where its limit holds: of whole lives the least one does, of windows only one that was measured.
