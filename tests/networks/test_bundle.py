@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from fedprognos.errors import BundleError, OutputError
 from fedprognos.features import Recipe, build_windows
-from fedprognos.networks import Bundle, Network, NetworkSpec, predict
+from fedprognos.networks import Bundle, Network, NetworkSpec, Novelty, predict
 from fedprognos.networks.bundle import _digest
 from refusals import refuses
 from small_fleets import recipe_of, series_fleet
@@ -88,6 +89,19 @@ def test_a_recipe_that_does_not_fit_the_network_is_refused(tmp_path: Path) -> No
     (tmp_path / "b" / "bundle.json").write_text(json.dumps(document))
     with refuses(BundleError, 2, Recipe.from_json(json.dumps(document["recipe"])).channels):
         Bundle.load(tmp_path / "b")
+
+
+@pytest.mark.parametrize("widths", [(5,), ()])
+def test_a_head_with_a_reservoir_keeps_a_novelty_of_layers_and_leaves_one_of_inputs(widths: tuple[int, ...]) -> None:
+    """The reservoir stands where the inputs stood: their mean and whitening would be applied to its outputs."""
+    network = Network.seeded(NetworkSpec(inputs=2, widths=widths, direct=1), 3)
+    novelty = Novelty(mean=(0.0, 0.0), whitening=((1.0, 0.0), (0.0, 1.0)), limit=4.0)
+    shared = replace(bundle(), network=network, novelty=novelty)
+    head = np.zeros(network.with_reservoir().spec.features + 1)
+    own = shared.with_own_head(head, None, {"head": "choice"})
+    assert own.novelty == (novelty if widths else None)
+    assert ("no_novelty" in own.provenance) == (not widths)
+    assert shared.with_own_head(np.zeros(network.spec.features + 1), None, {}).novelty == novelty
 
 
 @pytest.mark.parametrize(("rows", "columns", "named"), [(9, 9, "9 features"), (2, 3, "whitening")])

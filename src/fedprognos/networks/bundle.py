@@ -100,8 +100,12 @@ class Bundle:
                 if kept_out is None
                 else "it has a head of its owner's, who has too few machines to tell how often intervals hold"
             )
+        network, novelty = self.network.with_head(head), self.novelty
+        if novelty is not None and features_of_novelty(network.spec) != features_of_novelty(self.network.spec):
+            novelty = None  # a reservoir that the head brings comes before the inputs
+            provenance["no_novelty"] = "it has a head of its owner's, and the measure is of other features"
         return replace(
-            self, network=self.network.with_head(head), provenance=provenance, metrics={}, calibration=calibration
+            self, network=network, provenance=provenance, metrics={}, calibration=calibration, novelty=novelty
         )
 
     def _tensors(self) -> bytes:
