@@ -62,7 +62,13 @@ def test_encodings_are_found_out(tmp_path: Path, encoding: str) -> None:
 
 @pytest.mark.parametrize(
     ("unit", "name", "encoding"),
-    [("m³h_Größe", "Cœur", "cp1252"), ("zakład", "Łódź", "cp1250"), ("snímač", "Plzeň šest", "cp1250")],
+    [
+        ("m³h_Größe", "Cœur", "cp1252"),
+        ("Strom [m³/h]", "Škoda", "cp1252"),
+        ("débit à m²", "Žák", "cp1252"),
+        ("zakład", "Łódź", "cp1250"),
+        ("snímač", "Plzeň šest", "cp1250"),
+    ],
 )
 def test_letters_of_the_east_and_of_the_west(tmp_path: Path, unit: str, name: str, encoding: str) -> None:
     text = PLAIN.replace("pump", unit).replace("a,", f"{name},")

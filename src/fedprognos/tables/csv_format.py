@@ -42,6 +42,8 @@ _EASTERN = re.compile(
     rb"[A-Za-ln-z][\x9f\xa3\xa5\xaf\xb3\xb9\xbf][A-Za-z]|[\x8a\x8d-\x8f\x9a\x9d\x9e][A-Za-z]|[A-Za-z][\x9a\x9d\x9e]"
 )
 """Bytes of words that are letters in cp1250 (ł, ą, ż, š, ž) and none, or rare ones, in cp1252; `m³h` is no word."""
+_WESTERN = re.compile(rb"\xb2|m\xb3(?![A-Za-z\x80-\xff])")
+"""Units such as `m²` and `m³/h`, which cp1250 does not have; š and ž are the same bytes in both."""
 _SAMPLE_ROWS = 2000
 _COMMA = re.compile(r"\s*[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?\s*")
 _POINT = re.compile(r"\s*[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?\s*")
@@ -309,7 +311,7 @@ def _read_sample(path: Path, encoding: str | None) -> tuple[str, str, bool, floa
             except UnicodeDecodeError:
                 if encoding is not None:
                     raise
-                whole = _WINDOWS[1 if _EASTERN.search(block) else 0]
+                whole = _WINDOWS[1 if _EASTERN.search(block) and not _WESTERN.search(block) else 0]
                 decoder = codecs.getincrementaldecoder("latin-1")()
             block = stream.read(_SAMPLE_IN_BYTES)
     text = codecs.getincrementaldecoder(whole)(errors="replace" if whole in _WINDOWS else "strict").decode(sample)
