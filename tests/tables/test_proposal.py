@@ -306,6 +306,15 @@ def test_elapsed_times_go_past_a_day(tmp_path: Path) -> None:
     assert read_table(tmp_path / "fleet.csv", without_format)["m00"].time.tolist() == unit.time.tolist()
 
 
+@pytest.mark.parametrize("minutes", [60, 61])
+def test_midnight_begins_no_life(tmp_path: Path, minutes: int) -> None:
+    frame = engine_table()
+    passed = minutes * frame["cycle"]
+    frame["cycle"] = [f"{m // 60 % 24:02d}:{m % 60:02d}:00" for m in passed]
+    with refuses(DataError, "within every unit"):
+        propose(save(frame, tmp_path / "fleet.csv"))
+
+
 def test_rows_without_a_machine_and_machines_of_several_owners_are_refused(tmp_path: Path) -> None:
     frame = engine_table().reset_index(drop=True)
     other = {"north": "south", "south": "north"}[frame.loc[40, "plant"]]

@@ -26,6 +26,7 @@ from fedprognos.tables.table import yes_and_no
 from fedprognos.tables.table_files import unit_files
 from fedprognos.tables.times import (
     COMPACT,
+    ELAPSED,
     EXCEL,
     SECONDS,
     date_format,
@@ -131,7 +132,8 @@ def propose_columns(rows: LoadedRows, path: Path, given: Mapping[str, Any] | Non
     except NoTimeError:
         # Perhaps nobody sorted the rows: try the order of each column that may be the time.
         for column in by_name(search.complete, "time"):
-            if column in search.forms or rank(column, "time") is not None:
+            named = column in search.forms or rank(column, "time") is not None
+            if named and not search.within_a_day(column):
                 in_order = rows.take(np.argsort(search.frame[column].to_numpy(), kind="stable"))
                 try:
                     return _RoleSearch(path, in_order, {"time": column, **search.given}, is_sorted=True).propose()
@@ -416,7 +418,7 @@ class _RoleSearch:
             time = next((c for c in roles.time_order(frame, numbers, [lives]) if roles.rises(frame[c], [lives])), None)
         if time is None:
             time = pick(numbers, "time", lambda c: roles.nearly_rises(frame[c], [lives]), named=True)
-        may_be = roles.rises if self.is_sorted else roles.nearly_rises
+        may_be = roles.rises if self.is_sorted or self.within_a_day(time) else roles.nearly_rises
         if time is not None and may_be(frame[time], [lives]):
             return time
         self._check_blank_times(free)
@@ -426,6 +428,10 @@ class _RoleSearch:
             hint="add a column that counts the rows of each unit, or one of dates. If the file has no names or a "
             "long title on top, data.header says which line names the columns",
         )
+
+    def within_a_day(self, column: str | None) -> bool:
+        """Whether times such as 12:30:00 may be times of day, whose falls are midnights and no new lives."""
+        return self.forms.get(str(column)) == ELAPSED and bool(self.frame[column].max() < SECONDS["days"])
 
     def _check_blank_times(self, columns: list[str]) -> None:
         """Refuse a few rows without a time by their line: they are mostly totals below a table."""
