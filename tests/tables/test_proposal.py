@@ -327,6 +327,20 @@ def test_rows_without_a_machine_and_machines_of_several_owners_are_refused(tmp_p
             read_table(tmp_path / "fleet.csv", columns)
 
 
+@pytest.mark.parametrize(
+    ("column", "option"), [("machine_id", "--unit -"), ("plant", "--site -"), ("rul", "--target -"), (None, "--unit")]
+)
+def test_a_refusal_names_the_option_of_init(tmp_path: Path, column: str | None, option: str) -> None:
+    frame = engine_table().reset_index(drop=True)
+    frame["rul"] = frame.groupby("machine_id")["cycle"].transform("max") - frame["cycle"]
+    if column is None:
+        frame = pd.concat([frame[:41], frame[40:]]).assign(temp=np.arange(len(frame) + 1) % 7 + 0.5)
+    else:
+        frame[column] = frame[column].where(frame.index != 40)
+    with refuses(DataError, "fleet.csv", "line 4", f"init {option}"):
+        read_table(tmp_path / "fleet.csv", propose(save(frame, tmp_path / "fleet.csv")).columns)
+
+
 def test_files_of_owners_may_differ_in_their_columns(tmp_path: Path) -> None:
     (tmp_path / "fleet").mkdir()
     for plant, part in engine_table().groupby("plant"):

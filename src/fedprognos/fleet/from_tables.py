@@ -292,12 +292,16 @@ def _time(rows: GatheredRows, columns: Columns, offsets: IntArray | None) -> Flo
     if bad.size:
         k = int(bad[0]) + 1
         kind = "duplicate" if time[k] == time[k - 1] else "unsorted"
-        repaired = "; data.sort = true sorts them. Where time restarts after a repair, set data.new_life = 'time'"
+        hint = f"sort the rows of each unit by {columns.time} and keep one row for each value"
+        hint += (
+            "; does data.unit (init --unit) name the machine?"
+            if kind == "duplicate"
+            else "; data.sort = true sorts them. Where time restarts after a repair, set data.new_life = 'time'"
+        )
         raise DataError(
             f"{kind} {columns.time}: {rows.cell(columns.time, k)} after {rows.cell(columns.time, k - 1)}",
             where=rows.at(k),
-            hint=f"sort the rows of each unit by {columns.time} and keep one row for each value"
-            + (repaired if kind == "unsorted" else ""),
+            hint=hint,
         )
     return time - time[0] if rows.dates is not None and offsets is None else time
 

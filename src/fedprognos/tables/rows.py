@@ -159,7 +159,9 @@ class RowReader:
         """Cells as names and numbers; which life of a machine each row is of comes later."""
         columns, cells = self.columns, piece.cells
         places = piece.rows
-        units = [name] * len(cells) if columns.unit is None else _names(table, cells["unit"], columns.unit, places)
+        units = (
+            [name] * len(cells) if columns.unit is None else _names(table, cells["unit"], "unit", columns.unit, places)
+        )
         measured = (*self.sensors, *columns.settings)
         values = np.empty((len(cells), len(measured)))
         for k, (column, policy) in enumerate(zip(measured, columns.policies(measured), strict=True)):
@@ -171,17 +173,18 @@ class RowReader:
         if "target" in cells and columns.target is not None:
             # A cycle whose health nobody measured is left out later; a row without its RUL is a mistake.
             blank = columns.task == "soh"
-            targets = _numbers(table, cells["target"], columns.target, places, units, gaps=blank)
+            hint = "write a number in every row, or leave data.target out (init --target -)"
+            targets = _numbers(table, cells["target"], columns.target, places, units, gaps=blank, blank_hint=hint)
         if "failed" in cells and columns.failed is not None:
             failed = _flags(table, cells["failed"], columns.failed, places)
         sites = None
         if "site" in cells and columns.site is not None:
             owners = cells["site"] if self.labels else cells["site"].fillna("")  # a prediction needs no owner
-            sites = _names(table, owners, columns.site, places)
+            sites = _names(table, owners, "site", columns.site, places)
         times = _times(table, cells["time"], columns.time, form, places, units)
         if form != "number":
             dates, times = None if form == ELAPSED else times, times / (self._seconds or 1.0)
-        lives = None if columns.life is None else _names(table, cells["life"], columns.life, places)
+        lives = None if columns.life is None else _names(table, cells["life"], "life", columns.life, places)
         split = len(self.sensors)
         return Rows(
             table=table,
@@ -201,24 +204,32 @@ class RowReader:
         )
 
 
-def _names(table: Table, cells: pd.Series, column: str, places: IntArray) -> list[str]:
+def _names(table: Table, cells: pd.Series, role: str, column: str, places: IntArray) -> list[str]:
     """A column of unit, life or site names."""
     missing = np.flatnonzero(cells.isna().to_numpy())
     if missing.size:
-        hint = "give every row a name, or do not use the column; an empty field and NA count as missing"
+        without = "" if role == "life" else f" (init --{role} -)"
+        hint = f"give every row a name, or leave data.{role} out{without}; an empty field and NA count as missing"
         raise DataError(f"no value in column '{column}'", where=table.at(int(places[missing[0]])), hint=hint)
     return cells.tolist()
 
 
 def _numbers(
-    table: Table, cells: pd.Series, column: str, places: IntArray, units: Sequence[str], *, gaps: bool = False
+    table: Table,
+    cells: pd.Series,
+    column: str,
+    places: IntArray,
+    units: Sequence[str],
+    *,
+    gaps: bool = False,
+    blank_hint: str = "fill or drop the rows; for a sensor, data.missing = 'hold' fills them",
 ) -> FloatArray:
     """A column as finite numbers; with `gaps`, NaN where a value is missing."""
     values: FloatArray = cells.to_numpy(np.float64, na_value=np.nan)
     bad = np.flatnonzero(np.isinf(values) if gaps else ~np.isfinite(values))
     if bad.size:
         k = int(bad[0])
-        raise table.bad_number(column, int(places[k]), units[k], blank=bool(np.isnan(values[k])))
+        raise table.bad_number(column, int(places[k]), units[k], blank_hint if np.isnan(values[k]) else "")
     return values
 
 

@@ -279,15 +279,14 @@ class Table:
         text = self.query([self.raw_text(column)], f"WHERE n = {row}")[0][0]
         return "" if text is None else str(text)
 
-    def bad_number(self, column: str, row: int, unit: str | None, blank: bool) -> DataError:
-        """Why a cell is no number: it is blank where it may not be, or a text, or infinite."""
+    def bad_number(self, column: str, row: int, unit: str | None, blank_hint: str) -> DataError:
+        """Why a cell is no number: it is blank, for which there is a hint, or else a text, or infinite."""
         where, raw = self.at(row, unit), self.cell(column, row)
-        test = f"{self.number(column)} IS NULL" if blank else f"isinf({self.number(column)})"
+        test = f"{self.number(column)} IS NULL" if blank_hint else f"isinf({self.number(column)})"
         count = int(self.query(["count(*)"], f"WHERE {test}")[0][0])
         more = f" ({count} such rows)" if count > 1 else ""
-        if blank:
-            hint = "fill or drop the rows; for a sensor, data.missing = 'hold' fills them"
-            return DataError(f"missing value in column '{column}'{more}", where=where, hint=hint)
+        if blank_hint:
+            return DataError(f"missing value in column '{column}'{more}", where=where, hint=blank_hint)
         if _is_float(raw):
             return DataError(f"{raw} in column '{column}'{more}", where=where, hint="replace infinite values")
         hint = f"correct it, leave the column out, or let it count as blank: data.blanks = ['{raw}']"
