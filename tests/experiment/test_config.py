@@ -139,3 +139,27 @@ def test_a_setting_may_take_some_units_only() -> None:
     _, experiment, folder = config.load("plants-battery", [some[0].replace(b, "nobody")])
     with refuses(ConfigError, "'nobody'"):
         scenarios(experiment, None, folder)
+
+
+def test_a_written_experiment_finds_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, runs = tmp_path / "plant", tmp_path / "disk" / "of" / "runs"
+    for folder in (plant, runs):
+        folder.mkdir(parents=True)
+    (plant / "fleet.csv").touch()
+    (plant / "runs").symlink_to(runs)
+    data = '[data]\nkind = "table"\npath = "fleet.csv"\nunit = "pump"\ntime = "hour"\n'
+    (plant / "fleet.toml").write_text(f'{data}[partition]\nby = "column"\ncolumn = "site"\n')
+    _, experiment, base = config.load(plant / "fleet.toml")
+
+    def written_data() -> Path:
+        config.write(plant / "runs" / "chosen.toml", experiment, [], base)
+        _, again, place = config.load(plant / "runs" / "chosen.toml")
+        return place / again.dump()["data"]["path"]
+
+    assert written_data().samefile(plant / "fleet.csv")
+
+    def other_drive(path: object, start: object) -> str:
+        raise ValueError("path is on mount 'C:', start on mount 'D:'")
+
+    monkeypatch.setattr("os.path.relpath", other_drive)
+    assert written_data().samefile(plant / "fleet.csv")

@@ -266,6 +266,15 @@ def write(path: Path, experiment: Experiment, remarks: Sequence[str], base: Path
     document.pop("scale", None)  # its size is in its values now
     for key in ("path", "test_path"):
         if document["data"].get(key) is not None:
-            document["data"][key] = Path(os.path.relpath(base / document["data"][key], path.parent)).as_posix()
+            document["data"][key] = _seen_from(path.parent, base / document["data"][key])
     head = "".join(f"# {line}\n" for line in remarks)
     write_text(path, f"{head}\n{toml_text(document)}")
+
+
+def _seen_from(folder: Path, data: Path) -> str:
+    """A path relative to a folder, which may be a link to another disk; in full where it is on another drive."""
+    where = data.parent.resolve() / data.name
+    try:
+        return Path(os.path.relpath(where, folder.resolve())).as_posix()
+    except ValueError:  # Windows knows no way from one drive to another
+        return where.as_posix()
