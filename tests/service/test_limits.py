@@ -16,6 +16,7 @@ from services import process, rows_of, served, small_bundle
 
 from fedprognos.prognosis import Predictor, Row
 from fedprognos.service import DurableStream, http_server
+from fedprognos.service.fleet_service import CHECKED_IN_S
 from small_fleets import series_fleet
 
 FLEET = series_fleet([400, 300])
@@ -143,6 +144,7 @@ def test_a_full_disk_is_said_and_nothing_accepted_is_lost(tmp_path: Path) -> Non
             if refusals:
                 break
         assert refusals == 3 and accepted["engines-0"] > 20
+        time.sleep(CHECKED_IN_S)  # until then the answer is the one from before the disk was full
         assert client.get("/readyz").status_code == 503
         assert client.get("/v1/units/engines-0").json()["position"] == accepted["engines-0"]
         child.send_signal(signal.SIGKILL)

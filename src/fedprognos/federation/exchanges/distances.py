@@ -8,7 +8,7 @@ client says between which two edges its largest distance lies, and the places of
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges, network_below_head
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.limits import run_cost
-from fedprognos.federation.plausible import MOST_ROWS, check_head_statistics
+from fedprognos.federation.plausible import MOST_ROWS, check_head_shape, check_head_statistics
 from fedprognos.federation.totals import total
 from fedprognos.fleet import Fleet
 from fedprognos.networks import (
@@ -66,9 +66,12 @@ def answer(client: Client, request: DistanceRequest, on_epoch: OnEpoch | None) -
     """A one in the right place, where no row stands out in the features."""
     network = request.network.check("request")
     (windows,) = client.summed_parts(request.recipe, network, request.seed, 0.0, alike=False)
-    # Statistics come from outside: as many points as they like, but such as features can have.
-    check_head_statistics(network.spec, request.recipe, request.sums, MOST_ROWS)
-    novelty = novelty_from_sums(request.sums, network.spec)
+    check_head_shape(network.spec, request.sums)
+    # Statistics come from outside: as many points as they like, but such as features can have. Each processor adds them
+    # up with its own last digits, so both halves count alike.
+    sums = replace(request.sums, hh=(request.sums.hh + request.sums.hh.T) / 2)
+    check_head_statistics(network.spec, request.recipe, sums, MOST_ROWS)
+    novelty = novelty_from_sums(sums, network.spec)
     if novelty is None:
         raise MessageError("asked about the features of a network that has none")
     clients = np.zeros(len(DISTANCE_EDGES) + 1, dtype=np.int64)
