@@ -161,7 +161,6 @@ LIES: dict[str, tuple[type, Lie]] = {
     "an unknown kind of head": (ChoiceReply, lambda r: replace(r, kind="best of all")),
     "a head of negative strength": (ChoiceReply, lambda r: replace(r, strength=-1.0)),
     "a head with a share above one": (ChoiceReply, lambda r: replace(r, share=7.0)),
-    "a head with a share that is no number": (ChoiceReply, lambda r: replace(r, share=float("nan"))),
     "a choice from 10**8 windows": (ChoiceReply, lambda r: replace(r, windows=10**8)),
     "another kind of choice": (ChoiceReply, lambda r: EvaluateReply(None)),
     "another kind of score": (ScoreReply, lambda r: EvaluateReply(None)),

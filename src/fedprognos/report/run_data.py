@@ -182,7 +182,7 @@ class RunData:
     @property
     def with_head(self) -> str:
         """Says which head a figure's networks have, where there are several."""
-        return f" Networks end in the {self.head} head." if len(self.shared_heads) > 1 else ""
+        return f" Head: {self.head}." if len(self.shared_heads) > 1 else ""
 
     @cached_property
     def scored(self) -> Mapping[tuple[str, str, str], pd.DataFrame]:

@@ -146,7 +146,7 @@ exchanges.add(
         85,
         Words(
             "range of the network's states",
-            "between which two of 25 numbers the largest distance of a state from the mean of all clients lies",
+            "which of 26 ranges holds the largest distance of its features",
             "how unlike the others' this site's most unusual row is, roughly",
         ),
         answer,

@@ -52,8 +52,7 @@ def _contributions(run: RunData, absorbed: AbsorbedNeurons) -> Section:
     y = axis(type="category", autorange="reversed", showgrid=False, nticks=len(shown))
     panel = Panel("", [bars], layout(axis("rise of the training error, %"), y), 70 + 26 * len(shown))
     caption = (
-        f"By how much the training error, {number(absorbed.whole)} {run.measure} with all neurons side by side, rises "
-        "when a client\u2019s are left out."
+        f"Rise of the training error ({number(absorbed.whole)} {run.measure} with all neurons) without a client\u2019s."
     )
     notes = not_drawn(len(order) - len(shown), "client")
     figure = Figure(

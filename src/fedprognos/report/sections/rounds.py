@@ -174,8 +174,8 @@ def history_figure(run: RunData) -> Figure:
         panels.append(
             Panel(f"{run.results.method(method).label} · {plural(len(mine), 'training')}", traces, layout(x, y), 230)
         )
-    part = "the validation part" if held else "the training data (no validation part was held out)"
-    caption = f"Error on {part} after every epoch, labels as in training. Thin: a client and seed. Thick: their median."
+    part = "the validation part" if held else "the training data (nothing was held out)"
+    caption = f"Error on {part} by epoch. Thin: a client and seed. Thick: their median."
     return Figure("epochs", "Course of training", caption, [("", panels)], notes=not_drawn(left, "training"))
 
 
