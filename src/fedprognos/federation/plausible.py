@@ -21,6 +21,8 @@ LARGEST_WEIGHT = 1e4
 """No trained weight is larger."""
 MOST_ROWS = 10**9
 """No client has more rows, and a sum of so many counts cannot overflow."""
+MOST_CLIENTS = 100_000
+"""No sum is of more clients."""
 ROUNDING = 1e-6
 """Share by which sums may differ from what exact arithmetic gives."""
 

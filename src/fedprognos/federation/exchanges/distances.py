@@ -20,7 +20,7 @@ from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Cost, Exchange, OnEpoch, Words, exchanges, network_below_head
 from fedprognos.federation.exchanges.evaluate import evaluate
 from fedprognos.federation.limits import run_cost
-from fedprognos.federation.plausible import MOST_ROWS, check_head_shape, check_head_statistics
+from fedprognos.federation.plausible import MOST_CLIENTS, MOST_ROWS, check_head_shape, check_head_statistics
 from fedprognos.federation.totals import total
 from fedprognos.fleet import Fleet
 from fedprognos.networks import (
@@ -91,9 +91,6 @@ def check(request: DistanceRequest, reply: DistanceReply, most_points: int) -> N
         raise MessageError(f"sent {clients.shape} places instead of {len(DISTANCE_EDGES) + 1}")
     if clients.min() < 0 or not 1 <= clients.sum() <= MOST_CLIENTS:
         raise MessageError("sent places that no clients have")
-
-
-MOST_CLIENTS = 100_000
 
 
 def template(request: DistanceRequest) -> DistanceReply:

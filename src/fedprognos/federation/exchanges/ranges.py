@@ -28,7 +28,7 @@ from fedprognos.features import (
 )
 from fedprognos.federation.cohort import Cohort
 from fedprognos.federation.exchanges import Cost, Exchange, Failure, OnEpoch, Words, exchanges
-from fedprognos.federation.plausible import MOST_ROWS
+from fedprognos.federation.plausible import MOST_CLIENTS, MOST_ROWS
 from fedprognos.federation.totals import masked_total
 from fedprognos.fleet import Fleet
 
@@ -50,7 +50,6 @@ BOUNDS: dict[str, tuple[FloatArray, bool]] = {
     "most": (ERRORS, True),
 }
 """What each bound of a sensor may be, and whether the widest is the largest."""
-MOST_CLIENTS = 100_000
 FOUR_DIGITS = 1e-3
 """Share of the variances by which rounding a covariance to four digits moves its eigenvalues at most, doubled."""
 
